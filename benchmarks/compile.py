@@ -6,6 +6,7 @@ less the median eager step. The cold run of each way has an empty Inductor cache
     python benchmarks/compile.py --json compile.json          # a GPU: GPT-2 124M, BERT-base (ragged), ResNet-50;
                                                               # a later call measures the workloads that are missing
     python benchmarks/compile.py --workloads gpt2 --ways eager auto "by hand"
+    python benchmarks/compile.py --workloads bert --ways eager padded "by hand"    # not compiled; few lengths, captured
     python benchmarks/compile.py --small                      # small ones, on the CPU, to see that it runs
 """
 
@@ -27,7 +28,8 @@ from torch import nn
 import brim
 
 WAYS: dict[str, Any] = {
-    "eager": False, "compile=True": True, "by blocks": {"per": "block"}, "auto": "auto", "by hand": None,
+    "eager": False, "compile=True": True, "by blocks": {"per": "block"}, "auto": "auto", "padded": False,
+    "by hand": None,
 }  # fmt: skip
 WORKLOADS = ("gpt2", "bert", "resnet50")
 FROM_STEP = 300
@@ -143,7 +145,8 @@ def measured(workload: str, way: str, steps: int, small: bool) -> dict[str, Any]
             brim.Trainer(
                 model, batches, loss_fn=nn.CrossEntropyLoss() if workload == "resnet50" else None, device=device,
                 optimizer={"name": "AdamW", "fused": not small}, lr=1e-4, max_steps=steps, precision="bf16-mixed",
-                compile=WAYS[way], callbacks=[moments], run_dir=Path(folder) / "run", checkpoint_every=steps,
+                compile=WAYS[way], callbacks=[moments],
+                capture="padded" if way == "padded" else "auto", run_dir=Path(folder) / "run", checkpoint_every=steps,
             ).fit()  # fmt: skip
             plan = Path(folder) / "run" / "plan.json"
             decision = json.loads(plan.read_text())["choices"].get("compile") if plan.exists() else None

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from brim.arguments.attributes import UnknownAttribute
 from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
-from brim.engine.captured import CapturedStep, CaptureReport, EagerPace, Prospects
+from brim.engine.captured import CapturedStep, CaptureReport, EagerPace, Padding, Prospects
 from brim.engine.components.loss import LossFunction, is_criterion, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import holds_parameters, refuse_closures
@@ -48,7 +48,8 @@ class Step:
         sliceable: whether parts of a batch may be computed apart; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks, as :class:`brim.Trainer` takes it. A step has no
             end, so it stays on the model until another one is made with ``checkpointing=False``.
-        capture: steps as CUDA graphs: ``"auto"`` where that pays, ``"off"``, or ``"require"``.
+        capture: steps as CUDA graphs: ``"auto"`` where that pays, ``"off"``, ``"require"``, or ``"padded"``, as in
+            :class:`Trainer`.
         tell: called with every sentence that the step has to say; None prints them to stderr.
 
     Raises:
@@ -125,6 +126,7 @@ class Step:
         return CapturedStep(
             guard, eager, model, loss_fn, capture == "require", lambda sentence, **facts: say(sentence),
             guard=guard, looks_each_step=True, prospects=prospects,
+            padding=Padding() if capture == "padded" else None,
         )  # fmt: skip
 
     if not TYPE_CHECKING:  # a type checker knows by itself what there is not

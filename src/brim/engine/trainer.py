@@ -91,7 +91,8 @@ class Trainer:
             ``"16-mixed"``; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"`` where that pays, ``"off"``, or ``"require"`` to try in any
-            case, and to refuse to train where they cannot.
+            case, and to refuse to train where they cannot; ``"padded"`` pads batches that are padded already on to a
+            few lengths, which changes which numbers dropout draws.
         compile: ``torch.compile`` for the loss: True, ``"auto"`` to decide by measuring, a mode or a backend of torch's
             by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
         threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.

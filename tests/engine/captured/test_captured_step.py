@@ -758,7 +758,7 @@ def test_what_moves_without_an_optimizer_is_handed_to_the_trial(attempted, monke
     handed = []
     made = StandInTrial.__init__
 
-    def note(self, graph, windows, model, loss_fn, stream, pool, on_device, moving):
+    def note(self, graph, windows, model, loss_fn, stream, pool, on_device, moving, unpadded):
         handed.append(list(moving))
         made(self, graph, windows, model)
 

@@ -8,6 +8,7 @@ from brim.engine.captured.captured_evaluation import ATTEMPT_SECONDS, CapturedLo
 from brim.engine.captured.captured_step import CapturedStep
 from brim.engine.captured.graph_cache import release_graphs
 from brim.engine.captured.over_ranks import CapturedOverRanks
+from brim.engine.captured.padded.padding import Padding
 from brim.engine.captured.payoff.eager_pace import EagerPace
 from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import CaptureReport, Refusal
@@ -19,6 +20,7 @@ __all__ = [
     "CapturedOverRanks",
     "CapturedStep",
     "EagerPace",
+    "Padding",
     "Prospects",
     "Refusal",
     "release_graphs",

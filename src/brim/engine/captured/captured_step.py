@@ -16,6 +16,7 @@ from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, SettingsWatch, check_rates
+from brim.engine.captured.padded.padding import Padding
 from brim.engine.captured.payoff.decision import NEVER, TRY
 from brim.engine.captured.payoff.eager_pace import EagerPace
 from brim.engine.captured.payoff.prospects import Prospects
@@ -47,6 +48,8 @@ class CapturedStep:
     ``ring``: for how many steps a loss must last (without it, for ever). ``check_shape`` raises where a shape must not
     be captured, ``gain_is_of`` says what the gain does not count. ``refuses_at_once``: or only :attr:`report` says so.
     ``prospects``: whether an attempt would pay; without them, and where capturing is required, every shape is tried.
+    ``padding``: pads batches on to a few lengths, for each of which there is a graph; eager steps take them as they
+    come.
     """
 
     inner: StepLike
@@ -65,6 +68,7 @@ class CapturedStep:
     check_shape: Callable[[Key], None] = lambda key: None
     refuses_at_once: bool = True
     prospects: Prospects | None = None
+    padding: Padding | None = None
 
     def __post_init__(self) -> None:
         if self.guard is not None:
@@ -91,13 +95,26 @@ class CapturedStep:
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
             return self.eagerly(window)
-        tensors, key = read_window(window)
+        if self.padding is not None and self.padding.is_learning:
+            self._learn_padding(window)
+            return self.eagerly(window)
+        tensors, key = read_window(window) if self.padding is None else self.padding.read(window)
         if self.prospects is not None:
             self.prospects.note_step(key)
         has_graph = key in self.graphs and not self.drop_stale_graphs()
         if has_graph or (self.is_due(window, key) and self.consider(key) and self.capture(window, key)):
             return self.replay(self.graphs[key], tensors)
         return self.eagerly(window, key)
+
+    def _learn_padding(self, window: Sequence[Batch]) -> None:
+        """Look at one more of the first batches; what comes of them is said once."""
+        assert self.padding is not None
+        self.padding.learn(window)
+        if self.padding.reason:
+            self.tell(f"batches are not padded to other lengths: {self.padding.reason}")
+        elif self.padding.lengths:
+            lengths = ", ".join(map(str, self.padding.lengths))
+            self.tell(f"captured steps pad batches to {lengths} positions, and eager steps take them as they come")
 
     @property
     def in_blocks(self) -> bool:
@@ -311,12 +328,17 @@ class CapturedStep:
         self._on_device = self._on_device or moved
         self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)
         self._rates.follow()
-        graph = self.graph_type(self.eager, window, self._rates, self.in_blocks, self.ring)
-        windows = [*samples, own_copy(window)]
+        windows, unpadded = [*samples, own_copy(window)], []
+        if self.padding is not None and self.padding.lengths:
+            windows, unpadded = [self.padding.padded(one) for one in windows], windows
+        graph = self.graph_type(self.eager, windows[-1], self._rates, self.in_blocks, self.ring)
         stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
         # Whether a step was skipped is not asked meanwhile: the host would wait for the answer.
         with replaced((precision, "tells_if_stepped", False)):
-            trial = Trial(graph, windows, self.model, self.loss_fn, stream, self.cache.pool, self._on_device, moving)
+            trial = Trial(
+                graph, windows, self.model, self.loss_fn, stream, self.cache.pool, self._on_device, moving,
+                unpadded,
+            )  # fmt: skip
             try:
                 trial.run(self.required)
                 graph.saved_seconds = trial.eager_seconds - trial.captured_seconds

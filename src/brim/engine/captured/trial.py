@@ -19,6 +19,7 @@ from brim.engine.captured.host.waiting import as_if_capturing, no_waiting
 from brim.engine.captured.inputs import check_window, own_copy, read_window
 from brim.engine.captured.no_exchange import no_exchange
 from brim.engine.captured.optimizers import DeviceOptimizer, check_optimizer
+from brim.engine.captured.padded.padding_proof import prove_padding
 from brim.engine.captured.proof.comparison import Likeness
 from brim.engine.captured.proof.rounding import Rounding, rounding_of
 from brim.engine.captured.proof.step_proof import StepProof
@@ -55,7 +56,8 @@ Window = Sequence[Batch]
 class Trial:
     """One attempt. Whatever comes of it, :meth:`take_back` puts the training state back where it was.
 
-    The user's code runs in it several times; :meth:`run` leaves no trace of that in Python either.
+    The user's code runs in it several times; :meth:`run` leaves no trace of that in Python either. ``unpadded``: the
+    windows as they came, where they have been padded on.
     """
 
     graph: StepGraph
@@ -66,6 +68,7 @@ class Trial:
     pool: Any
     on_device: DeviceOptimizer
     moving: dict[str, Tensor] | None = None
+    unpadded: Sequence[Window] = ()
 
     def __post_init__(self) -> None:
         self.eager_seconds = self.captured_seconds = 0.0
@@ -85,6 +88,9 @@ class Trial:
             self._go_back(rewind)
             rounding = self._rounding()
             self._go_back(rewind)
+            if self.unpadded:
+                prove_padding(self.graph, self.model, self.unpadded, self.windows, self.state, rounding)
+                self._go_back(rewind)
             self._capture()
             self._go_back(rewind)
             self.captured_seconds, _ = self._time(self.graph.replay)
@@ -113,6 +119,8 @@ class Trial:
         self.eager_seconds, host = self._time(self.graph.make_step)
         if not required:
             check_host_share(host, self.eager_seconds, "step")
+        if self.unpadded:  # an eager step computes less: at best so much less as its batch is smaller
+            self.eager_seconds *= numbers_in(self.unpadded) / numbers_in(self.windows)
 
     def _rounding(self) -> Rounding:
         """How far rounding lets two results differ, from the operations of one forward pass."""
@@ -178,6 +186,11 @@ class Trial:
             took, host, passes = took + seconds, host + host_seconds, passes + 1
         steps = passes * len(self.windows)
         return took / steps, host / steps
+
+
+def numbers_in(windows: Sequence[Window]) -> int:
+    """How many numbers their tensors hold."""
+    return sum(tensor.numel() for window in windows for tensor in read_window(window)[0])
 
 
 def time_passes(run: Callable[[], Any], passes: int) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from brim.model_blocks import check_block_choice
 from brim.record.loggers import check_loggers
 from brim.sizes import check_whole
 
-CAPTURES = ("auto", "off", "require")
+CAPTURES = ("auto", "off", "require", "padded")
 ADAPTIVE = "adaptive"  # of threads: their number may change in the course of a run
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {

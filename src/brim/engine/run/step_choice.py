@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from brim.engine.calling.compiler import Compiler
-from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Prospects
+from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Padding, Prospects
 from brim.engine.captured.trial import is_compiled
 from brim.engine.compiled import CompiledLoss, CompiledStep, CompileReport
 from brim.engine.components.loss import CountedLoss
@@ -149,9 +149,13 @@ class StepChoice:
             feed=findings.place.feed,
             ring=None if has_onlookers else self.setup.settings.log_every + 1,
         )
+        is_padded = self.setup.settings.capture == "padded"
         if guard.replicated is None:
-            captured = make(prospects=self._prospects(total_steps, findings))
+            padding = Padding() if is_padded else None
+            captured = make(prospects=self._prospects(total_steps, findings), padding=padding)
             return captured, captured
+        if is_padded:
+            self.setup.journal.warn("over ranks, batches are captured as they come and not padded", "capture")
         over_ranks = CapturedOverRanks(guard.replicated, make)
         return over_ranks, over_ranks.captured
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from brim.engine.splitting.index_watch import IndexWatch
-from brim.replaced import replaced
+from brim.engine.splitting.without_dropout import without_dropout
 
 # Operators whose result is nothing but drawn, so that recorded numbers can take its place.
 DRAWS = {
@@ -48,12 +46,12 @@ class SameDraws:
     @contextmanager
     def recording(self) -> Iterator[None]:
         self._drawn = []
-        with self._without_hidden_dropout(), _Recorder(self):
+        with without_dropout(self.model, in_functions=False), _Recorder(self):
             yield
 
     @contextmanager
     def replaying(self, rows: Tensor) -> Iterator[None]:
-        with self._without_hidden_dropout(), _Replayer(self._drawn, rows, self.samples):
+        with without_dropout(self.model, in_functions=False), _Replayer(self._drawn, rows, self.samples):
             yield
 
     def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -68,25 +66,6 @@ class SameDraws:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
                 self.written.add(value.untyped_storage().data_ptr())
-
-    @contextmanager
-    def _without_hidden_dropout(self) -> Iterator[None]:
-        modules = [] if self.model is None else list(self.model.modules())
-        layers: list[tuple[nn.Module, str, float]] = [
-            (m, "p", 0.0) for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
-        ]
-        layers += [(m, "dropout", 0.0) for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
-        with replaced(*layers), _NoAttentionDropout():
-            yield
-
-
-class _NoAttentionDropout(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is F.scaled_dot_product_attention:
-            kwargs["dropout_p"] = 0.0
-            args = args[:4]  # query, key, value, mask; the share that is dropped comes next
-        return func(*args, **kwargs)
 
 
 @dataclass
