@@ -12,7 +12,7 @@ from torch import nn
 from brim.config.recommender import READ_ONCE, DataSection, ModelSection, RecommenderConfig
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
-from brim.errors import ConfigError, RunFolderError
+from brim.errors import ConfigError, RunFolderError, to_stderr
 from brim.hardware import choose_device, inventory
 from brim.record import RunFolder, write_report
 from brim.record.report.recommendations import RECOMMENDATIONS
@@ -35,7 +35,6 @@ from brim.workloads.recommender import (
     RecommenderDataset,
     TrainDataLoader,
 )
-from brim.workloads.recommender.encoders.kept_encodings import to_stderr
 from brim.workloads.recommender.linear.solved_run import keep_solved
 from brim.workloads.recommender.losses import negatives_for
 from brim.workloads.recommender.serving.examples import example_people
