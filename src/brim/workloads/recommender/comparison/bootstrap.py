@@ -18,9 +18,6 @@ class Interval:
     low: float
     high: float
 
-    def excludes(self, value: float) -> bool:
-        return not self.low <= value <= self.high
-
 
 def mean_interval(values: Tensor, seed: int = 0) -> Interval:
     """The mean of one value a user.

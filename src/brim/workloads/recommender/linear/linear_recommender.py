@@ -177,11 +177,8 @@ class LinearRecommender(nn.Module):
         return torch.where(nothing, self.occurs / max(1, self.n_users), self._watched(users))
 
     def _watched(self, users: Tensor) -> Tensor:
-        counts = self.history_counts.long()
-        pairs = UserRows(self.history_items.long(), counts.cumsum(0) - counts, counts, self.n_items).pairs_of(users)
-        watched = torch.zeros(len(users), self.n_items, dtype=self.weights.dtype, device=users.device)
-        watched[pairs.rows, pairs.items] = 1.0
-        return watched
+        rows = UserRows.laid_out(self.history_items, self.history_counts, self.n_items)
+        return rows.matrix_of(users, self.weights.dtype)
 
     def watcher_vectors(self, watched: Tensor) -> Tensor:
         """The vectors of anybody, from a matrix that is True for each item they watched."""
@@ -205,10 +202,7 @@ class LinearRecommender(nn.Module):
         return (occurs + COUNT_OFFSET) ** -self.discount
 
     recommend = recommend
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model to a folder; only to read new texts does it need its encoder beside that."""
-        save_pretrained(self, folder)
+    save_pretrained = save_pretrained
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "LinearRecommender":
