@@ -112,7 +112,7 @@ class RecommenderWorkload:
         asked: Any = config.trainer
         for sentence in self.data.dataset.notes:
             to_stderr(f"warning: {sentence}")
-        if resume is not None or not Ranks.here().is_alone:
+        if resume is not None or not Ranks.from_environment().is_alone:
             raise ConfigError("model.name=linear is solved at once by one process: leave --resume and --ranks out")
         device = choose_device(asked.device, inventory()).device
         torch.manual_seed(asked.seed)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brim.data import Batch, move_data_to_device, named_feed
 from brim.data.batches.batch import leaves_of
 from brim.engine.calling.loss_trial import two_samples
-from brim.engine.evaluation.evaluation import MeanLoss, evaluating, unknown_monitor
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluating, unknown_monitor
 from brim.engine.evaluation.evaluation_sets import named_sets
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.out_of_memory import is_out_of_memory
@@ -19,7 +19,7 @@ from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles, trial_ca
 from brim.errors import BrimError, DataError, said
 
 
-def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Any, model: nn.Module) -> None:
+def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Evaluator | None, model: nn.Module) -> None:
     """Refuse ``data``, by its argument's name, where its samples cannot be evaluated and those of training can."""
     if not isinstance(evaluator, MeanLoss):
         return
@@ -32,7 +32,9 @@ def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Any, model: n
     raise DataError(f"{name}: {_in_words(batch)} in a sample, and {_in_words(training)} in train_data: {trouble}")
 
 
-def refuse_unknown_monitor(monitor: str, known: Iterable[str], data: Any, evaluator: Any, model: nn.Module) -> None:
+def refuse_unknown_monitor(
+    monitor: str, known: Iterable[str], data: Any, evaluator: Evaluator | None, model: nn.Module
+) -> None:
     """Refuse a metric to monitor that neither the metrics nor the loss of an evaluation has."""
     if monitor in known or not isinstance(evaluator, MeanLoss) or evaluator.metrics.objects:
         return  # objects of torchmetrics say what they compute when they compute it

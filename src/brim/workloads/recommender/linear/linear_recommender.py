@@ -141,17 +141,17 @@ class LinearRecommender(nn.Module):
 
     @torch.no_grad()
     def _solve(self, settings: LinearSettings) -> None:
-        matrix = self._together(settings.user_power).double()
+        matrix = self._co_occurrences(settings.user_power).double()
         penalty = settings.regularisation + settings.denoising * matrix.diagonal()
         if len(self.mean):
-            matrix += settings.text_weight * self._alike(self.texts)
+            matrix += settings.text_weight * self._similarity(self.texts)
         matrix.diagonal().add_(penalty)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
         self.inverse_diagonal.copy_(inverse.diagonal())
         self.weights.copy_(-inverse / inverse.diagonal())
         self.weights.fill_diagonal_(0.0)
 
-    def _together(self, user_power: float) -> Tensor:
+    def _co_occurrences(self, user_power: float) -> Tensor:
         """How often items occur together, people who watched much counting less."""
         counts = self.history_counts.to(self.weights.dtype).clamp(min=1)
         shares = (counts / counts.mean()) ** (-user_power / 2)
@@ -164,7 +164,7 @@ class LinearRecommender(nn.Module):
     def _centred(self, encodings: Tensor) -> Tensor:
         return normalize(encodings - self.mean, dim=1)
 
-    def _alike(self, texts: Tensor) -> Tensor:
+    def _similarity(self, texts: Tensor) -> Tensor:
         """The squared cosines of items' texts with others: likeness of opposites is none that matters here."""
         return (self.texts @ texts.T).square()
 
@@ -194,7 +194,7 @@ class LinearRecommender(nn.Module):
     def encoded_item_vectors(self, encodings: Tensor) -> Tensor:
         """The same of encodings that are there already."""
         # P from B and diag(P); the column of an item without pairs is then P times its likenesses.
-        alike = self.text_weight * self._alike(self._centred(encodings)) * self.inverse_diagonal[:, None]
+        alike = self.text_weight * self._similarity(self._centred(encodings)) * self.inverse_diagonal[:, None]
         columns = alike - self.weights @ alike
         return (columns * self._scale(torch.zeros_like(self.occurs[:1]))).T
 
