@@ -44,7 +44,6 @@ WITHIN = {
     "engine/gathering/gather_session.py": "ranks/test_gather.py",
     "engine/gathering/joined_rows.py": "ranks/test_gather.py",
     "engine/numbers/gather_scope.py": "ranks/test_gather.py",
-    "engine/evaluation/encoded_parts.py": "engine/step/test_two_pass_gradients.py",
     "engine/run/run_evaluations.py": "engine/run/test_training_run.py",
     "engine/run/training_setup.py": "engine/test_trainer.py",
     "engine/run_folder/run_files.py": "engine/run/test_training_run.py",

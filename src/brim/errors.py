@@ -5,6 +5,7 @@ ends with the exception's ``exit_code``; nothing else of brim decides about exit
 """
 
 import collections.abc
+import sys
 
 
 class BrimError(Exception):
@@ -99,3 +100,8 @@ def some_of(names: collections.abc.Iterable[str], most: int) -> str:
     """
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def to_stderr(sentence: str) -> None:
+    """Tell the user something where there is no run to tell it."""
+    print(f"brim: {sentence}", file=sys.stderr, flush=True)

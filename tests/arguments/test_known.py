@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from brim.arguments.known import known_arguments, known_fields
+from brim.arguments.known import as_plain, known_arguments, known_fields
 from brim.arguments.other_trainers import other_names
 from brim.errors import ConfigError
 
@@ -122,3 +122,20 @@ def test_data_by_the_trainers_names_is_data_where_a_call_is_about_one_set():
         assert refused(evaluate, **{name: 1}) == (
             f"{evaluate.__qualname__.rpartition('<locals>.')[2]} has no argument {name}: it is data= here"
         )
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(np.int64(2), 2), (np.float32(0.5), 0.5), (np.bool_(True), True), (np.array(3), 3), (torch.tensor(4), 4)],
+)
+def test_a_single_number_becomes_pythons(value, plain):
+    assert as_plain(value) == plain
+    assert type(as_plain(value)) is type(plain)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.ones(1), np.ones(1), torch.ones((), requires_grad=True), torch.ones((), device="meta"), "x", None, [1]],
+)
+def test_anything_else_stays_what_it_is(value):
+    assert as_plain(value) is value

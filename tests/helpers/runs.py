@@ -33,7 +33,7 @@ def write_run(
 
 def lock_run(run: Path, age: float = 0.0, **changes: Any) -> Owner:
     """Write a lock that names this process, with some of its facts changed."""
-    owner = Owner(**{**vars(Owner.here(run)), **changes})
+    owner = Owner(**{**vars(Owner.of_this_process(run)), **changes})
     path = run / LOCK
     path.write_text(json.dumps(vars(owner)))
     if age:

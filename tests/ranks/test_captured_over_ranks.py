@@ -60,7 +60,7 @@ class Bench:
     """Steps of one rank; ``refuses``: the rank that finds at its trial that it cannot capture."""
 
     def __init__(self, refuses=None, required=False, clip_norm=None, tokens=False, model=None, loss_fn=None):
-        self.ranks = Ranks.here()
+        self.ranks = Ranks.from_environment()
         self.ranks.join(CPU)
         self.model = model or net()
         broadcast_model(self.model, self.ranks)

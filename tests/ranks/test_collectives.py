@@ -152,7 +152,7 @@ def with_own_sampler():
         def on_step_end(self, trainer, step, loss):
             seen.extend(row for batch in run_now(trainer).window for row in batch[0][:, 0].tolist())
 
-    own = brim.engine.distributed.ranks.Ranks.here()
+    own = brim.engine.distributed.ranks.Ranks.from_environment()
     sampler = DistributedSampler(data, num_replicas=own.world, rank=own.rank)
     train(DataLoader(data, 8, sampler=sampler), callbacks=[Seen()], epochs=1, max_steps=None)
     return seen

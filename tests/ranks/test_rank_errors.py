@@ -40,7 +40,7 @@ def test_what_no_launcher_says_is_refused(monkeypatch, variables, says):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=says):
-        Ranks.here()
+        Ranks.from_environment()
 
 
 @pytest.mark.parametrize("variables", [{}, {"RANK": "3"}, {"WORLD_SIZE": "4"}, {"RANK": "0", "WORLD_SIZE": "1"}])
@@ -49,7 +49,7 @@ def test_without_a_launcher_a_process_is_alone(monkeypatch, variables):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert Ranks.here().is_alone
+    assert Ranks.from_environment().is_alone
 
 
 def test_ranks_without_an_address_to_meet_at_are_refused(monkeypatch):

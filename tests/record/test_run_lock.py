@@ -21,7 +21,7 @@ def _nobody_waits(monkeypatch):
 
 def owned_by(folder, **changes):
     """A lock of somebody else's."""
-    owner = {**vars(Owner.here(folder)), "token": "another", **changes}
+    owner = {**vars(Owner.of_this_process(folder)), "token": "another", **changes}
     (folder / LOCK).write_text(json.dumps(owner))
     return folder / LOCK
 

@@ -5,9 +5,11 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+from torch import Tensor
+
 from brim.arguments.nearest import nearest
 from brim.arguments.other_trainers import advice_on, name_here, other_names, written_here
-from brim.arguments.plain_numbers import as_plain
 from brim.errors import ConfigError
 
 P = ParamSpec("P")
@@ -143,3 +145,16 @@ def _written(signature: inspect.Signature) -> str:
     ]
     has_others = any(one.kind is named for one in signature.parameters.values())
     return (", ".join(first) or "nothing") + (", and the others by name" if has_others else "")
+
+
+def as_plain(value: Any) -> Any:
+    """A single number of numpy's or torch's as Python's; anything else as it is.
+
+    >>> as_plain(np.int64(2)), as_plain([1])
+    (2, [1])
+    """
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    if isinstance(value, Tensor) and value.dim() == 0 and not value.requires_grad and not value.is_meta:
+        return value.item()
+    return value

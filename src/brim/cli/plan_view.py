@@ -13,12 +13,12 @@ from brim.frontier.card_times import CardTimes
 from brim.hardware.cards import CARDS, Card
 from brim.memory import Plan
 from brim.memory.forecast import make_job, precision_on
-from brim.memory.planning.every_card import EveryCard, Outcome
+from brim.memory.planning.every_card import CardOutcome, EveryCard
 from brim.memory.planning.window import StepBatches
 from brim.memory.trace.steps import Job
 from brim.sizes import parse_memory, show_bytes
 
-OnCard = tuple[Card, Outcome, float | None]  # with the seconds of a step, where they are known
+OnCard = tuple[Card, CardOutcome, float | None]  # with the seconds of a step, where they are known
 BAR = 32  # characters of the longest bar
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from brim.config.recommender import READ_ONCE, DataSection, ModelSection, RecommenderConfig
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
-from brim.errors import ConfigError, RunFolderError
+from brim.errors import ConfigError, RunFolderError, to_stderr
 from brim.hardware import choose_device, inventory
 from brim.record import RunFolder, write_report
 from brim.record.report.recommendations import RECOMMENDATIONS
@@ -35,7 +35,6 @@ from brim.workloads.recommender import (
     RecommenderDataset,
     TrainDataLoader,
 )
-from brim.workloads.recommender.encoders.kept_encodings import to_stderr
 from brim.workloads.recommender.linear.solved_run import keep_solved
 from brim.workloads.recommender.losses import negatives_for
 from brim.workloads.recommender.serving.examples import example_people
@@ -113,7 +112,7 @@ class RecommenderWorkload:
         asked: Any = config.trainer
         for sentence in self.data.dataset.notes:
             to_stderr(f"warning: {sentence}")
-        if resume is not None or not Ranks.here().is_alone:
+        if resume is not None or not Ranks.from_environment().is_alone:
             raise ConfigError("model.name=linear is solved at once by one process: leave --resume and --ranks out")
         device = choose_device(asked.device, inventory()).device
         torch.manual_seed(asked.seed)

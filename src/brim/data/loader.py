@@ -1,6 +1,5 @@
 """brim's own loader: batches whose order is a function of seed and epoch, from any position on, by the shortest way."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -28,7 +27,7 @@ from brim.data.reading.samples import SampleSource, WorkerSettings
 from brim.data.reading.stream import StreamSource
 from brim.data.source import FeedChoice, FeedRequest, Source, choose_source, dataset_length
 from brim.data.times import FeedTimes
-from brim.errors import ConfigError, DataError, a_type
+from brim.errors import ConfigError, DataError, a_type, to_stderr
 from brim.sizes import check_whole
 
 FEEDS = ("auto", "resident", "batched", "workers", "samples")
@@ -94,7 +93,7 @@ class Loader:
         self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self.seed = seed
         self.times = FeedTimes()
-        self.report: Callable[[str], None] = _say
+        self.report: Callable[[str], None] = to_stderr
         # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
         settings = WorkerSettings(
             persistent=persistent_workers, pin_memory=pin_memory and torch.cuda.is_available(), timeout=timeout,
@@ -265,7 +264,3 @@ def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: 
         raise ConfigError(f"prefetch_factor={prefetch_factor!r} must be a whole number of at least 1")
     if feed == "workers" and num_workers == 0:
         raise ConfigError("feed='workers' and num_workers=0 contradict each other")
-
-
-def _say(sentence: str) -> None:
-    print(f"brim: {sentence}", file=sys.stderr)

@@ -15,7 +15,7 @@ from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
 from brim.data.columns.columns import ColumnRows, columns_of
-from brim.data.probing.dry_run import WritesFiles, dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, dry_run
 from brim.data.reading.batched import BatchedAccess, BatchedSource, batched_access
 from brim.data.reading.dataset_probe import ProbeResult, batch_cost, probe_dataset, rate_by_workers, sample_cost
 from brim.data.reading.one_batch import BatchReader, Collate
@@ -155,7 +155,7 @@ def _checked_access(data: Any, samples: int) -> BatchedAccess | None:
 
     try:
         tried = dry_run(without_data, data)
-    except WritesFiles:
+    except WouldWriteFiles:
         raise DataError(
             f"feed='batched' cannot be checked: {type(data).__name__} writes files while it is read; use feed='auto'"
         ) from None

@@ -1,6 +1,5 @@
 """The guarded step inside a user's own loop."""
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
-from brim.errors import ConfigError, DataError, a_type
+from brim.errors import ConfigError, DataError, a_type, to_stderr
 from brim.model_blocks import BlockChoice
 from brim.sizes import check_whole
 
@@ -94,7 +93,7 @@ class Step:
         self.precision.convert(model, loss_fn)
         self._compares = loss_fn is not None and is_criterion(loss_fn)
         eager = EagerStep(loss_of(model, loss_fn), optimizer, self.precision, micro_batch, clip_norm)
-        say = tell or _say
+        say = tell or to_stderr
         if not holds_parameters(optimizer, model):  # an input that is optimized, perhaps: that is no mistake
             say(
                 f"warning: optimizer holds none of the parameters of {type(model).__name__}, so steps leave the model "
@@ -145,7 +144,3 @@ class Step:
     def micro_batch(self) -> int | None:
         """Samples that go through the model at once; None while batches go through whole."""
         return self.guard.micro_batch
-
-
-def _say(sentence: str) -> None:
-    print(f"brim: {sentence}", file=sys.stderr)

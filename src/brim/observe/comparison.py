@@ -13,7 +13,7 @@ from brim.record.key_numbers import EVALUATION, is_higher_better, key_numbers
 from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, PLAN, RESULT, RunFolder
 from brim.record.run_record import RunRecord, read_run
-from brim.record.series import as_number
+from brim.record.series import as_number, numbers_in
 
 NOT_SETTINGS = ("command", "trainer.run_dir")  # which differ between any two runs
 LOWER, HIGHER = "lower", "higher"  # is better
@@ -116,7 +116,7 @@ def _differ(name: str, a: dict[str, Any], b: dict[str, Any]) -> bool:
 def _metrics(a: RunRecord, b: RunRecord) -> list[Number]:
     """Of the results, where a run has one; and the best evaluation of each by every metric that was evaluated."""
     rows = []
-    told = [_numbers(run.result.get("metrics")) for run in (a, b)]
+    told = [numbers_in(run.result.get("metrics")) for run in (a, b)]
     for name in [*told[0], *(name for name in told[1] if name not in told[0])]:
         rows.append(_number(name, [row.get(name) for row in told], _direction(name, a, b)))
     evaluated = [name for name in a.series if name.startswith(EVALUATION)]
@@ -161,8 +161,3 @@ def _best(run: RunRecord, name: str, direction: str | None) -> float | None:
     if direction is None:
         return values[-1] if values else None
     return (min if direction == LOWER else max)(values, default=None)
-
-
-def _numbers(row: Any) -> dict[str, float]:
-    found = {str(name): as_number(value) for name, value in row.items()} if isinstance(row, dict) else {}
-    return {name: value for name, value in found.items() if value is not None}

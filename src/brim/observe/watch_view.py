@@ -62,24 +62,21 @@ def host_line(host: HostReading) -> str:
 
 
 def _gpus(gpus: tuple[GpuReading, ...], width: int) -> RenderableType:
-    def column(head: str, cells: list[str], rank: int, shrink: int | None = None, right: bool = True) -> FittingColumn:
-        return FittingColumn(head, cells, rank, shrink, right)
-
     clocks = [_of(_count(gpu.sm_clock), _count(gpu.sm_clock_max), "MHz") for gpu in gpus]
     return fitting_table(
         [
-            column("GPU", [gpu.label for gpu in gpus], 0, right=False),
-            column("name", [gpu.name.removeprefix("NVIDIA ") or UNKNOWN for gpu in gpus], 5, 6, right=False),
-            column("memory", [_of(_gib(gpu.memory_used), _gib(gpu.memory_total), "GiB") for gpu in gpus], 0),
-            column("duty\ncycle", [_percent(gpu.duty_cycle) for gpu in gpus], 0),
-            column("SM", [_percent(gpu.sm) for gpu in gpus], 1),
-            column("tensor", [_percent(gpu.tensor) for gpu in gpus], 2),
-            column("DRAM", [_percent(gpu.dram) for gpu in gpus], 3),
-            column("power", [_of(_count(gpu.power), _count(gpu.power_limit), "W") for gpu in gpus], 4),
-            column("SM clock", clocks, 6),
-            column("temp.", [_with(_count(gpu.temperature), "C") for gpu in gpus], 7),
-            column("PCIe\nin / out", [_traffic(gpu) for gpu in gpus], 8),
-            column("PCIe\nlink", [_pcie_link(gpu) for gpu in gpus], 9),
+            FittingColumn("GPU", [gpu.label for gpu in gpus], 0, right=False),
+            FittingColumn("name", [gpu.name.removeprefix("NVIDIA ") or UNKNOWN for gpu in gpus], 5, 6, right=False),
+            FittingColumn("memory", [_of(_gib(gpu.memory_used), _gib(gpu.memory_total), "GiB") for gpu in gpus], 0),
+            FittingColumn("duty\ncycle", [_percent(gpu.duty_cycle) for gpu in gpus], 0),
+            FittingColumn("SM", [_percent(gpu.sm) for gpu in gpus], 1),
+            FittingColumn("tensor", [_percent(gpu.tensor) for gpu in gpus], 2),
+            FittingColumn("DRAM", [_percent(gpu.dram) for gpu in gpus], 3),
+            FittingColumn("power", [_of(_count(gpu.power), _count(gpu.power_limit), "W") for gpu in gpus], 4),
+            FittingColumn("SM clock", clocks, 6),
+            FittingColumn("temp.", [_with(_count(gpu.temperature), "C") for gpu in gpus], 7),
+            FittingColumn("PCIe\nin / out", [_traffic(gpu) for gpu in gpus], 8),
+            FittingColumn("PCIe\nlink", [_pcie_link(gpu) for gpu in gpus], 9),
         ],
         width,
     )

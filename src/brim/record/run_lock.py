@@ -40,7 +40,7 @@ class Owner:
     since: str
 
     @classmethod
-    def here(cls, folder: Path) -> "Owner":
+    def of_this_process(cls, folder: Path) -> "Owner":
         number = os.getpid()
         return cls(
             platform.node(), machine_id(), number, process_start(number) or "", uuid.uuid4().hex, folder_id(folder),
@@ -80,7 +80,7 @@ class RunLock:
 
         ``patience``: seconds for the owner to end, which one does that was cut off from its ranks and has not noticed.
         """
-        path, owner = folder / LOCK, Owner.here(folder)
+        path, owner = folder / LOCK, Owner.of_this_process(folder)
         left = int(patience / POLL_S)
         try:
             while not _create(path, owner):

@@ -9,7 +9,7 @@ from brim.record.curves.curve import Curve, Point
 from brim.record.curves.distribution import Distribution
 from brim.record.curves.growing_lines import GrowingLines
 
-__all__ = ["Point", "Series", "as_number", "read_lines", "series_of"]
+__all__ = ["Point", "Series", "as_number", "numbers_in", "read_lines", "series_of"]
 
 NOT_NUMBERS = ("time", "step", "epoch")  # but where and when the numbers of a line belong
 PACE = ("samples_per_second", "step_ms")  # of which one wants to know how they are spread
@@ -36,6 +36,16 @@ def as_number(value: Any) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:  # JSON knows integers that no float can hold
         return None
+
+
+def numbers_in(row: Any) -> dict[str, float]:
+    """The finite numbers of a row of metrics, by name; none of what is no such row.
+
+    >>> numbers_in({"loss": 0.5, "note": "good"}), numbers_in(None)
+    ({'loss': 0.5}, {})
+    """
+    found = {str(name): as_number(value) for name, value in row.items()} if isinstance(row, dict) else {}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class Series:

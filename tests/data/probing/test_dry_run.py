@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from brim.data.probing import dry_run as dry_run_module
-from brim.data.probing.dry_run import WritesFiles, dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, dry_run
 
 NOTED = []
 
@@ -109,7 +109,7 @@ def test_a_trial_ends_before_it_writes_its_first_file(tmp_path, write):
         except Exception:  # as code does that expects a full disk
             return 1
 
-    with pytest.raises(WritesFiles):
+    with pytest.raises(WouldWriteFiles):
         dry_run(careful, Data())
     assert path.read_text() == "as it was"
     assert list(tmp_path.iterdir()) == [path]

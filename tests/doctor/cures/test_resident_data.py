@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from brim.doctor.cures import resident_data
 from brim.doctor.cures.batch_moves import BatchMoves
 from brim.doctor.cures.batched_columns import fetch_columns_at_once
-from brim.doctor.cures.resident_data import AFTER, PART, ResidentColumns, bytes_of
+from brim.doctor.cures.resident_data import AFTER, PART, ResidentColumns, bytes_in_batch
 
 pytestmark = pytest.mark.usefixtures("undone")
 ENOUGH = 1 << 30
@@ -93,7 +93,7 @@ def test_a_data_set_that_is_changed_between_epochs_is_read_again(make, held):
 
 def test_what_does_not_fit_well_stays_where_it_is(held):
     data = tables()
-    plain, size = epochs(data), bytes_of(data.tensors)
+    plain, size = epochs(data), bytes_in_batch(data.tensors)
     resident = held(free=size / PART - 1)
     assert epochs(data) == plain and resident.held[id(data)][1] is None
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from brim.engine.distributed import buckets
-from brim.engine.distributed.buckets import Bucket, bytes_of, carried_as, in_buckets
+from brim.engine.distributed.buckets import Bucket, bucket_bytes, carried_as, in_buckets
 
 
 def parameters(*shapes, dtype=torch.float32):
@@ -33,7 +33,7 @@ def test_numbers_of_different_types_are_not_sent_together():
 )
 def test_gradients_of_sixteen_bits_are_carried_in_more(dtype, carried):
     (parameter,) = parameters(6, dtype=dtype)
-    assert carried_as(parameter) == carried and bytes_of(parameter) == 6 * carried.itemsize
+    assert carried_as(parameter) == carried and bucket_bytes(parameter) == 6 * carried.itemsize
 
 
 @pytest.mark.parametrize("has_memory", [False, True])

@@ -13,7 +13,7 @@ def launched(monkeypatch):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, str(value))
-        return RankIdentity.here()
+        return RankIdentity.from_environment()
 
     return here
 

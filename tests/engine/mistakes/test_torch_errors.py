@@ -1,14 +1,32 @@
 """Each sentence is drawn from torch itself: where torch says something else some day, its test fails."""
 
+import gc
+import subprocess
+import sys
+import weakref
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import brim
-from brim.engine.mistakes.torch_errors import explained_errors, explanation
+from brim.engine.mistakes.torch_errors import explained_errors, explanation, is_lost
 from brim.errors import ModelError
 
+SCRIPT = """
+import os
+import torch
+from brim.engine.mistakes.torch_errors import keep_tensors
+
+class Tells(torch.Tensor):
+    def __del__(self, write=os.write):  # at the very end there are no modules any more
+        write(1, b"freed ")
+
+kept = torch.ones(3).as_subclass(Tells)
+keep_tensors()
+later = torch.ones(5).as_subclass(Tells)
+"""
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
@@ -197,3 +215,31 @@ def test_data_made_in_inference_mode_is_told_as_that():
         x = torch.ones(2, 1)
     with pytest.raises(ModelError, match=r"a tensor was made under torch\.inference_mode\(\), of the data perhaps"):
         explained_errors(lambda: nn.Linear(1, 1)(x))()
+
+
+@pytest.mark.parametrize(
+    "said", ["CUDA error: device-side assert triggered", "CUDA error: an illegal memory access was"]
+)
+def test_a_lost_device_is_known_by_what_torch_says(said):
+    assert is_lost(said)
+    assert not is_lost("CUDA out of memory")
+
+
+@pytest.mark.slow
+def test_tensors_outlive_the_process():
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, check=True)
+    assert ended.stdout == "freed "  # the later one
+
+
+def test_other_errors_keep_nothing():
+    @explained_errors
+    def fails():
+        raise RuntimeError("Found dtype Long but expected Float")
+
+    tensor = torch.ones(1)
+    gone = weakref.ref(tensor)
+    with pytest.raises((ModelError, RuntimeError)):
+        fails()
+    del tensor
+    gc.collect()
+    assert gone() is None

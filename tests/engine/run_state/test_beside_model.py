@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 torch.manual_seed(0)
 X = torch.randn(40, 4)
 Y = X.sin().sum(1, keepdim=True)
-CPU = torch.device("cpu")
 
 
 def net(seed=0):

@@ -345,7 +345,7 @@ def test_before_the_first_step_the_model_is_judged_by_its_own_weights():
     nn.init.constant_(model.weight, 3.0)
     with average.in_place(model):
         assert model.weight.item() == 3.0
-    average.give(model)
+    average.copy_to(model)
     assert model.weight.item() == 3.0
 
 

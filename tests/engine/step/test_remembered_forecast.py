@@ -87,10 +87,6 @@ def test_nothing_is_remembered_unless_it_is_asked_for(traced, tmp_path):
     assert len(traced) == 2 and not files(tmp_path)
 
 
-def by_samples(model, samples):
-    return nn.functional.mse_loss(model(samples[0]), samples[1])
-
-
 def by_more_samples(model, samples):
     return nn.functional.mse_loss(model(samples[0]).repeat(9, 1), samples[1].repeat(9, 1))
 

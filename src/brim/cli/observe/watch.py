@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -85,7 +86,7 @@ def _show(console: "Console", watcher: "Watcher", every: float) -> None:
 def ended_by_sigterm() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does: the terminal is given back as it was."""
 
-    def stop(number: int, frame: Any) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)

@@ -7,7 +7,6 @@ import operator
 import random
 import secrets
 import shutil
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
@@ -28,7 +27,7 @@ from brim.data.cache.packed_store import Damaged, PackedStore, classes_in
 from brim.data.cache.packed_writer import FORMAT, PackedWriter
 from brim.data.cache.progress import BuildingProgress
 from brim.data.randomness.generators import host_marks, process_generators
-from brim.errors import ConfigError, DataError, a_type
+from brim.errors import ConfigError, DataError, a_type, to_stderr
 from brim.sizes import parse_bytes, show_bytes
 
 TWICE_AT_BUILDING = 16
@@ -133,7 +132,7 @@ def cached(
     samples = _Samples(dataset, transform)
     folder = Path(folder).absolute()
     shelf = CacheFolder(folder, parse_bytes(max_size, "max_size"))
-    say = report or _to_stderr
+    say = report or to_stderr
     with process_generators():
         entry = shelf.entry(_entry_key(dataset, transform, len(samples), folder, key))
         try:
@@ -372,10 +371,6 @@ def _unwritable(folder: Path, error: OSError) -> DataError:
     if error.errno in NO_SPACE:
         return DataError(f"there is no space left for the cache in {folder}; free some, or take another folder")
     return DataError(f"the cache cannot be written to {folder}: {error.strerror or error}")
-
-
-def _to_stderr(sentence: str) -> None:
-    print(f"brim: {sentence}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Batches of columns, gathered many rows at a time."""
+"""Batches of columns, gathered many rows at a time; rows may overlap in memory, as windows over a series do."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ from torch import Tensor
 from brim.data.batches.batch import Batch, map_leaves
 from brim.data.columns.column_view import ColumnView
 from brim.data.columns.columns import column_tensors
-from brim.data.columns.overlapping import is_overlapping, moved, stored_bytes
 from brim.data.randomness.order import rows_of
 from brim.data.times import FeedTimes
 from brim.errors import DataError
+from brim.sizes import bytes_of
 
 MOST_BLOCK_BYTES = 64 << 20  # rows gathered at once: enough to cost little per batch, little enough to cost no memory
 MOST_BATCHES_PER_BLOCK = 256
@@ -176,3 +176,32 @@ def _can_change_unnoticed(view: ColumnView) -> bool:
     return not view.is_constant and any(
         column.device.type == "cpu" and not column.untyped_storage().resizable() for column in columns
     )
+
+
+def is_overlapping(column: Tensor) -> bool:
+    """Whether it has more numbers than memory.
+
+    >>> is_overlapping(torch.arange(10).unfold(0, 4, 1))
+    True
+    """
+    return column.layout is torch.strided and _span(column) < column.numel()
+
+
+def stored_bytes(column: Tensor) -> int:
+    """What a copy of a column takes: that of the memory under it, where rows share it."""
+    return _span(column) * column.element_size() if is_overlapping(column) else bytes_of(column)
+
+
+def moved(column: Tensor, device: torch.device | None) -> Tensor:
+    """A column on another device. Of rows that share memory that memory alone is copied, and they share the copy."""
+    if not is_overlapping(column):
+        return column.to(device)
+    memory = column.as_strided((_span(column),), (1,), column.storage_offset()).to(device)
+    return memory.as_strided(column.shape, column.stride(), memory.storage_offset())
+
+
+def _span(column: Tensor) -> int:
+    """From the first number of a column to its last, in memory."""
+    if not column.numel():
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(column.shape, column.stride(), strict=True))

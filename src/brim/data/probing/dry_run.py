@@ -35,7 +35,7 @@ CHANGES_TO_FILES = frozenset(
 )
 
 
-class WritesFiles(BaseException):
+class WouldWriteFiles(BaseException):
     """The user's code would have written a file. Not an Exception: code that expects failures must not go on."""
 
 
@@ -44,8 +44,8 @@ def dry_run(
 ) -> T | None:
     """What ``function(data)`` gives, without a trace in this process; None where that cannot be had.
 
-    ``is_shared``: whether other processes write to it as well, where somebody has looked already. Raises WritesFiles
-    where the trial ended because it would have written one.
+    ``is_shared``: whether other processes write to it as well, where somebody has looked already. Raises
+    WouldWriteFiles where the trial ended because it would have written one.
     """
     if holds_shared_memory(data) if is_shared is None else is_shared:
         return None
@@ -81,22 +81,22 @@ def discard_output() -> None:
 
 
 def _write_no_files() -> None:
-    """From here on whatever would write a file raises WritesFiles instead. There is no way back."""
+    """From here on whatever would write a file raises WouldWriteFiles instead. There is no way back."""
     vars(torch.serialization)["_open_zipfile_writer"] = _refuse  # writes without Python's knowledge
     sys.addaudithook(_refuse_to_write)
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
-    raise WritesFiles
+    raise WouldWriteFiles
 
 
 def _refuse_to_write(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, _, flags = arguments
         if isinstance(flags, int) and flags & WRITES and path != os.devnull and not isinstance(path, int):
-            raise WritesFiles
+            raise WouldWriteFiles
     elif event in CHANGES_TO_FILES or event.startswith(("shutil.", "sqlite3.connect", "tempfile.")):
-        raise WritesFiles
+        raise WouldWriteFiles
 
 
 def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
@@ -127,7 +127,7 @@ def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
     except (EOFError, pickle.UnpicklingError):  # which was killed before it was done
         return None
     if writes_files:
-        raise WritesFiles
+        raise WouldWriteFiles
     result: T | None = value
     return result
 
@@ -143,7 +143,7 @@ def _run_in_child(function: Callable[[], Any], reading: int, writing: int) -> No
         _write_no_files()
         try:
             message = pickle.dumps((False, function()))
-        except WritesFiles:
+        except WouldWriteFiles:
             message = pickle.dumps((True, None))
         left = memoryview(message)
         while left:

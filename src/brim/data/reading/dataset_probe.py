@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brim.data.batches.batch import Batch, leaves_of
-from brim.data.probing.dry_run import WritesFiles, discard_output, dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, discard_output, dry_run
 from brim.data.probing.state import StateWatch
 from brim.data.randomness.order import batch_bounds
 from brim.data.reading.batched import TRIED_SAMPLES, batched_access
@@ -45,7 +45,7 @@ def probe_dataset(reader: BatchReader, samples: int, try_batches: bool = False) 
     before = _Watches.of(reader)
     try:
         found = dry_run(lambda apart: _look(apart, samples, try_batches, before), reader, is_shared=before.met_shared)
-    except WritesFiles:
+    except WouldWriteFiles:
         return ProbeResult(trouble="it writes files while it is read, so it is not tried out")
     return found or ProbeResult(trouble="it cannot be tried out without leaving a trace")
 
@@ -112,7 +112,7 @@ def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[Batc
 def _apart(function: Callable[[BatchReader], T | None], reader: BatchReader) -> T | None:
     try:
         return dry_run(function, reader)
-    except WritesFiles:  # seldom, as it did not when it was looked at
+    except WouldWriteFiles:  # seldom, as it did not when it was looked at
         return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brim.data.probing.dry_run import WritesFiles, dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, dry_run
 from brim.data.randomness.seeding import seeded
 from brim.data.reading.batched import same
 
@@ -157,7 +157,7 @@ def _reads_the_same(data: Any, twin: Any) -> bool:
     """Whether both give the same for a few samples, and neither is changed by that; tried where it leaves no trace."""
     try:
         return bool(dry_run(lambda both: _alike(*both), (data, twin)))
-    except WritesFiles:
+    except WouldWriteFiles:
         return False
 
 

@@ -22,7 +22,7 @@ from brim.errors import ConfigError, DataError
 Sample = dict[str, Any]
 
 
-class Place(NamedTuple):
+class SamplePlace(NamedTuple):
     """Where one sample lies."""
 
     file: int
@@ -139,7 +139,7 @@ class Shards(Dataset[Any]):
         """
         numbers = np.asarray(samples, dtype=np.int64)
         in_file_order = np.argsort(numbers, kind="stable")
-        read: dict[int, tuple[Place, bytearray]] = {}
+        read: dict[int, tuple[SamplePlace, bytearray]] = {}
         for position, place in zip(in_file_order.tolist(), self._places(numbers[in_file_order]), strict=True):
             try:
                 read[position] = place, self._content(place)
@@ -163,7 +163,7 @@ class Shards(Dataset[Any]):
         """The name of a sample, without reading it."""
         return self._key(next(self._places(np.array([sample]))))
 
-    def _places(self, samples: Array) -> Iterator[Place]:
+    def _places(self, samples: Array) -> Iterator[SamplePlace]:
         count = len(self)
         beyond = samples[(samples < -count) | (samples >= count)]
         if len(beyond):
@@ -178,9 +178,9 @@ class Shards(Dataset[Any]):
             self._key_ends[samples] - table.key_size[samples],
             self._key_ends[samples],
         )
-        return map(Place._make, zip(*(column.tolist() for column in columns), strict=True))
+        return map(SamplePlace._make, zip(*(column.tolist() for column in columns), strict=True))
 
-    def _content(self, place: Place) -> bytearray:
+    def _content(self, place: SamplePlace) -> bytearray:
         try:
             content = self._files.read(place.file, place.offset, place.size)
         except OSError as error:
@@ -203,7 +203,7 @@ class Shards(Dataset[Any]):
             member = member_of.get(sample)
             yield None if member is None else self._member(place, int(member), field, decoder)
 
-    def _member(self, place: Place, member: int, field: str, decoder: Decoder) -> Any:
+    def _member(self, place: SamplePlace, member: int, field: str, decoder: Decoder) -> Any:
         start, length = int(self._table.start[member]), int(self._table.length[member])
         try:
             content = self._files.read(place.file, place.offset + start, length)
@@ -211,7 +211,7 @@ class Shards(Dataset[Any]):
             raise DamagedSample(f"{self._where(place)} cannot be read: {error.strerror}") from error
         return self._decoded_field(place, field, decoder, memoryview(content))
 
-    def _value(self, place: Place, content: bytearray) -> Any:
+    def _value(self, place: SamplePlace, content: bytearray) -> Any:
         sample = self._decoded(place, memoryview(content))
         if self.transform is None:
             return sample
@@ -220,7 +220,7 @@ class Shards(Dataset[Any]):
         except DamagedSample as damage:
             raise DamagedSample(f"{self._where(place)} {damage}") from damage
 
-    def _decoded(self, place: Place, content: memoryview) -> Sample:
+    def _decoded(self, place: SamplePlace, content: memoryview) -> Sample:
         sample: Sample = {"__key__": self._key(place)}
         table, members = self._table, slice(place.first_member, place.end_member)
         starts, lengths = table.start[members].tolist(), table.length[members].tolist()
@@ -237,7 +237,7 @@ class Shards(Dataset[Any]):
             )
         return sample
 
-    def _decoded_field(self, place: Place, name: str, decoder: Decoder, content: memoryview) -> Any:
+    def _decoded_field(self, place: SamplePlace, name: str, decoder: Decoder, content: memoryview) -> Any:
         try:
             return decoder(content)
         except DataError:
@@ -249,10 +249,10 @@ class Shards(Dataset[Any]):
                 "on_damage='skip'"
             ) from error
 
-    def _key(self, place: Place) -> str:
+    def _key(self, place: SamplePlace) -> str:
         return decode_key(self._keys[place.first_key : place.end_key])
 
-    def _where(self, place: Place) -> str:
+    def _where(self, place: SamplePlace) -> str:
         return f"the sample {self._key(place)!r} in {self._files.paths[place.file]}"
 
     def _damaged(self, sentence: str) -> None:
@@ -260,7 +260,7 @@ class Shards(Dataset[Any]):
             raise DataError(f"{sentence}; fetch it again, or set on_damage='skip' to go on without what is missing")
         warnings.warn(f"{sentence}; going on without what is missing", stacklevel=2)
 
-    def _leave_out(self, place: Place, damage: DamagedSample) -> None:
+    def _leave_out(self, place: SamplePlace, damage: DamagedSample) -> None:
         if self.on_damage == "error":
             raise damage
         if place.file not in self._warned:

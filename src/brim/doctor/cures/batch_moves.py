@@ -17,7 +17,7 @@ from brim.doctor.batch_contents import tensors_of
 
 
 @dataclass(frozen=True)
-class Place:
+class ColumnPlace:
     """Where a tensor comes from: the data set that its batch is of, by its id, and its number in the batch."""
 
     feed: int
@@ -37,14 +37,14 @@ class Asked:
     """
 
     tensor: Tensor
-    place: Place
+    place: ColumnPlace
     device: torch.device
     waits: bool
     call: Callable[..., Tensor]
 
 
 Answer = Callable[[Asked], Tensor | None]
-Listener = Callable[[Tensor, Place], None]
+Listener = Callable[[Tensor, ColumnPlace], None]
 
 
 class BatchMoves:
@@ -79,7 +79,7 @@ class BatchMoves:
         """A batch came out of a loader."""
         for number, tensor in enumerate(tensors_of(batch)):
             if is_plain(tensor):
-                place = self._handed[tensor] = Place(feed, number)
+                place = self._handed[tensor] = ColumnPlace(feed, number)
                 for listener in self.listeners:
                     listener(tensor, place)
 
@@ -91,7 +91,7 @@ class BatchMoves:
         self, original: Callable[..., Tensor], parse: Callable[[Any, Any], tuple[torch.device | None, bool]]
     ) -> Callable[..., Tensor]:
         def copied(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
-            place: Place | None = self._handed.get(tensor) if tensor.is_cpu else None  # type: ignore[no-untyped-call]
+            place: ColumnPlace | None = self._handed.get(tensor) if tensor.is_cpu else None  # type: ignore[no-untyped-call]
             if place is None:
                 return original(tensor, *arguments, **options)
             device, non_blocking = parse(arguments, options)

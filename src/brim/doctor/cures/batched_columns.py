@@ -8,7 +8,7 @@ from torch.utils.data import Subset, TensorDataset, default_collate, get_worker_
 from torch.utils.data._utils import fetch
 
 from brim.doctor.cures.indexed_data import gives_whole_batches, indexed_batch
-from brim.doctor.cures.resident_data import ResidentColumns, bytes_of
+from brim.doctor.cures.resident_data import ResidentColumns, bytes_in_batch
 
 COMPARED = 2  # batches, before a data set of the user's own class is trusted
 
@@ -51,7 +51,9 @@ def _rows_from(resident: ResidentColumns | None, dataset: Any, indices: list[int
         return rows(dataset, indices)
     whole, places = _whole(dataset, indices)
     state = tuple((id(column), column._version) for column in whole.tensors)
-    found = resident.batch(id(dataset), state, lambda: bytes_of(whole.tensors), lambda: list(whole.tensors), places)
+    found = resident.batch(
+        id(dataset), state, lambda: bytes_in_batch(whole.tensors), lambda: list(whole.tensors), places
+    )
     return rows(dataset, indices) if found is None else found
 
 
@@ -67,7 +69,7 @@ def _indexed_from(resident: ResidentColumns | None, dataset: Any, epoch: int, in
         found = resident.batch(
             id(dataset),
             epoch,
-            lambda: count * bytes_of(like()),
+            lambda: count * bytes_in_batch(like()),
             lambda: indexed_batch(dataset, list(range(count)), like()),
             indices,
         )

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import dataloader as torch_loaders
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from brim.doctor.cures.batch_moves import Asked, BatchMoves, Place
-from brim.doctor.cures.random_states import random_states
+from brim.data.randomness.generators import host_marks
+from brim.doctor.cures.batch_moves import Asked, BatchMoves, ColumnPlace
 
 COMPARED = 8  # copies, before they are trusted: writing through numpy leaves no mark on a tensor
 NOT_BEGUN = (None, None, None)
@@ -34,7 +34,7 @@ class CopiesAhead:
     def __init__(self, moves: BatchMoves, copies: Copies) -> None:
         self._moves, self._copies = moves, copies
         self._begun: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # device, version of the contents, copy
-        self._written: set[Place] = set()  # what the script writes to before copying it: not to be copied ahead
+        self._written: set[ColumnPlace] = set()  # what the script writes to before copying it: not to be copied ahead
         self._compared = 0
 
     def install(self) -> None:
@@ -42,7 +42,7 @@ class CopiesAhead:
         self._moves.answers.insert(0, self.answer)
         self._moves.listeners.append(self.begin)
 
-    def begin(self, tensor: Tensor, place: Place) -> None:
+    def begin(self, tensor: Tensor, place: ColumnPlace) -> None:
         """A loader has made a tensor: copy it where tensors in its place went before."""
         device = self._moves.devices(place.feed).get(place.number)
         if device is not None and place not in self._written:
@@ -82,11 +82,11 @@ def take_batches_ahead() -> None:
             return get_next(self)
         ahead = self.__dict__.pop("_brim_ahead", None)
         batch = get_next(self) if ahead is None else ahead.result()
-        before = random_states() if guarded < GUARDED else None
+        before = host_marks() if guarded < GUARDED else None
         self._brim_ahead = _taken(self, get_next)
         if before is not None:
             guarded += 1
-            if random_states() != before:
+            if host_marks() != before:
                 raise RuntimeError("the loader draws random numbers in the main process: they would be drawn too early")
         return batch
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from brim.doctor.cures.random_states import random_states
+from brim.data.randomness.generators import host_marks
 
 
 def indexed_batch(dataset: Any, indices: list[int], like: Any) -> Any:
@@ -23,12 +23,12 @@ def indexed_batch(dataset: Any, indices: list[int], like: Any) -> Any:
 
 def gives_whole_batches(dataset: Any, indices: list[int]) -> bool:
     """Whether one index gives the same batch, bit by bit, as collating sample by sample, and no numbers are drawn."""
-    before = random_states()
+    before = host_marks()
     plain = default_collate([dataset[index] for index in indices])
-    if random_states() != before:
+    if host_marks() != before:
         return False
     at_once = indexed_batch(dataset, indices, plain)
-    return at_once is not None and random_states() == before and _is_same(at_once, plain)
+    return at_once is not None and host_marks() == before and _is_same(at_once, plain)
 
 
 def _in_form(found: Any, like: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from brim.doctor.cures.batch_moves import Asked, BatchMoves, Place
+from brim.doctor.cures.batch_moves import Asked, BatchMoves, ColumnPlace
 
 
 class CopiesWithoutWaiting:
@@ -33,7 +33,7 @@ class CopiesWithoutWaiting:
         self._begun.append((asked.tensor, asked.tensor._version))
         return asked.call(asked.tensor, non_blocking=True)
 
-    def check(self, tensor: Tensor, place: Place) -> None:
+    def check(self, tensor: Tensor, place: ColumnPlace) -> None:
         """The next batch is there: those before must still be what they were when they were copied."""
         begun, self._begun = self._begun, []
         if any(copied._version != version for copied, version in begun):

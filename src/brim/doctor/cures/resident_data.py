@@ -61,7 +61,7 @@ class ResidentColumns:
         return None if columns is None else moved(columns, devices)
 
 
-def bytes_of(batch: Any) -> int:
+def bytes_in_batch(batch: Any) -> int:
     """The bytes of all tensors in a batch."""
     return sum(tensor.nbytes for tensor in tensors_of(batch))
 

@@ -3,9 +3,11 @@
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
 
+NO_NEWLINE = "\\ No newline at end of file\n"
 Node = ast.stmt | ast.expr | ast.keyword
 
 
@@ -179,3 +181,25 @@ def import_of(source: Source, module: str) -> list[Edit]:
     if any(_imports(node, module) for node in source.tree.body):
         return []
     return [after_imports(source, f"import {module}")]
+
+
+def diff_of(name: str, before: str, after: str) -> str:
+    """What ``patch -p1`` and ``git apply`` take.
+
+    >>> print(diff_of("train.py", "a = 1\\nb = 2\\n", "a = 1\\nb = 3\\n"), end="")
+    --- a/train.py
+    +++ b/train.py
+    @@ -1,2 +1,2 @@
+     a = 1
+    -b = 2
+    +b = 3
+    """
+    lines = unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}")
+    return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as ``patch`` counts them: Python's own splitting knows more line ends."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return [line for line in lines if line]

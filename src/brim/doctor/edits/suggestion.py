@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from brim.doctor.edits.diff import diff_of
 from brim.doctor.edits.evaluation import with_one_copy
 from brim.doctor.edits.loaders import with_brims_loader, with_settings
 from brim.doctor.edits.loops import every_so_often, without_reading
 from brim.doctor.edits.own_step import with_own_step
-from brim.doctor.edits.source import CannotEdit, Edit, Source, edited, read_source
+from brim.doctor.edits.source import CannotEdit, Edit, Source, diff_of, edited, read_source
 from brim.doctor.edits.steps import (
     with_copies_that_do_not_wait,
     with_dropped_gradients,

@@ -3,7 +3,7 @@
 from brim.doctor.observation import LineTime, LoaderSeen, Observation, Window
 from brim.doctor.order import Cures
 from brim.doctor.rules.device_cures import resident_cures
-from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, named, percent, those_found
 from brim.doctor.rules.worker_model import WAITS, Feeding, feeding
 from brim.doctor.shares import Shares
 
@@ -28,14 +28,14 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if window is None or shares.data < WORTH_TELLING:
         return []
     if loader is None:
-        return _slow_feed(seen, window)
+        return those_found(_slow_feed(seen, window))
     wait = min(shares.data, window.data / window.seconds) * seen.part_of_waiting
     restarts = window.worker_starts / window.seconds
     found = []
     if is_begun_every_step(loader, window):
         return [_begun_every_step(loader, wait)]
     if loader.num_workers and not loader.persistent_workers and restarts >= WORTH_TELLING / 2 and window.epochs > 1:
-        found.append(_restarted(loader, window.epochs, window.seconds * restarts / window.epochs, restarts, wait))
+        found.append(_restarted(loader, window.epochs, window.seconds * restarts / window.epochs, restarts))
     rest = wait - restarts
     costs = feeding(seen)
     if rest < WORTH_TELLING or costs is None or costs.keep_up(loader.num_workers):
@@ -47,29 +47,27 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     elif is_read_by_sample(loader):
         found.append(_by_sample(seen, loader, costs, rest))
     elif loader.num_workers == 0 and window.garbage < MOST_OF_IT * rest * window.seconds:
-        found += _in_main_process(seen, loader, costs, rest)  # else it is the collector that takes long
+        found.append(_in_main_process(seen, loader, costs, rest))  # else it is the collector that takes long
     return found
 
 
-def _slow_feed(seen: Observation, window: Window) -> list[Finding]:
+def _slow_feed(seen: Observation, window: Window) -> Finding | None:
     """A feed of brim's is no DataLoader, and reads by the shortest way that it found: what is left is its work."""
     share = window.data / window.seconds
     if share < OWN_DATA:
-        return []
+        return None
     lines = [line for line in seen.lines if line.kind == "loader"]
-    return [
-        Finding(
-            cause="batches-too-expensive",
-            what="the training waits for brim's feed, which reads the data by the shortest way that it has found",
-            evidence=f"{milliseconds(window.data / window.steps)} a step, {percent(share)} of it;"
-            f" most of it on {_named(lines)}",
-            cure="make samples cheaper, or once and for all: brim.cached keeps what a deterministic transform returns;"
-            " where cores are free, give num_workers= by number",
-            share=share,
-            gain=gain_of(share),
-            line=lines[0].line if lines else "",
-        )
-    ]
+    return Finding(
+        cause="batches-too-expensive",
+        what="the training waits for brim's feed, which reads the data by the shortest way that it has found",
+        evidence=f"{milliseconds(window.data / window.steps)} a step, {percent(share)} of it;"
+        f" most of it on {_worst(lines)}",
+        cure="make samples cheaper, or once and for all: brim.cached keeps what a deterministic transform returns;"
+        " where cores are free, give num_workers= by number",
+        share=share,
+        gain=gain_of(share),
+        line=lines[0].line if lines else "",
+    )
 
 
 def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
@@ -82,7 +80,7 @@ def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
         Finding(
             cause="data-made-in-the-loop",
             what="the training waits while the script makes its batches itself, or gets them from somewhere",
-            evidence=f"{percent(share)} of the step, most of it on {_named(lines)}",
+            evidence=f"{percent(share)} of the step, most of it on {_worst(lines)}",
             cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader with"
             " workers, or brim's loader",
             share=share,
@@ -154,7 +152,7 @@ def _begun_every_step(loader: LoaderSeen, wait: float) -> Finding:
     )
 
 
-def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float, wait: float) -> Finding:
+def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float) -> Finding:
     return Finding(
         cause="workers-restarted",
         what=f"{loader.num_workers} worker processes are started anew in every epoch",
@@ -235,7 +233,7 @@ def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     )
 
 
-def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float) -> list[Finding]:
+def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     workers = costs.best()
     now, after = costs.step(0), costs.step(workers)
     lines = [line for line in seen.lines if line.kind == "loader"]
@@ -256,20 +254,18 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     if is_collate:
         cure += "; pad, mask and stack whole tensors in collate_fn (pad_sequence, torch.stack), not their elements, and"
         cure += " do what is the same in every epoch (tokenising, say) once, before the training"
-    return [
-        Finding(
-            cause="slow-collate" if is_collate else "no-workers",
-            what=f"the main process makes every batch itself, and {where} long",
-            evidence=f"{milliseconds(costs.make)} a step to make a batch"
-            f" ({'mostly waiting' if waits else 'mostly computing'}),"
-            f" {percent(wait)} of the step; most of it on {_named(lines)}",
-            cure=cure,
-            share=wait,
-            gain=max(1.0, now / after),
-            line=lines[0].line if lines else loader.line,
-            cures=Cures(num_workers=workers, persistent_workers=True) if workers and not loader.stream else Cures(),
-        )
-    ]
+    return Finding(
+        cause="slow-collate" if is_collate else "no-workers",
+        what=f"the main process makes every batch itself, and {where} long",
+        evidence=f"{milliseconds(costs.make)} a step to make a batch"
+        f" ({'mostly waiting' if waits else 'mostly computing'}),"
+        f" {percent(wait)} of the step; most of it on {_worst(lines)}",
+        cure=cure,
+        share=wait,
+        gain=max(1.0, now / after),
+        line=lines[0].line if lines else loader.line,
+        cures=Cures(num_workers=workers, persistent_workers=True) if workers and not loader.stream else Cures(),
+    )
 
 
 def with_workers(loader: LoaderSeen, workers: int) -> str:
@@ -278,9 +274,6 @@ def with_workers(loader: LoaderSeen, workers: int) -> str:
     return f"DataLoader(..., num_workers={workers}, persistent_workers=True){made_once}"
 
 
-def _named(lines: list[LineTime]) -> str:
+def _worst(lines: list[LineTime]) -> str:
     """The first of some lines, with its source."""
-    if not lines:
-        return "no line of your own"
-    first = max(lines, key=lambda line: line.share)
-    return f"{first.line} ({first.text[:60]})"
+    return named(max(lines, key=lambda line: line.share)) if lines else "no line of your own"

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from brim.doctor.observation import LineTime, TensorCalls
 from brim.doctor.order import Cures
 
 WORTH_TELLING = 0.05  # of a step's time
@@ -41,6 +42,16 @@ class Finding:
         found["cures"] = self.cures.as_json()
         found["further"] = [cures.as_json() for cures in self.further]
         return found
+
+
+def those_found(*causes: Finding | None) -> list[Finding]:
+    """Those of some causes that were found."""
+    return [found for found in causes if found is not None]
+
+
+def named(line: LineTime | TensorCalls) -> str:
+    """A line of the user's with its source."""
+    return f"{line.line} ({line.text[:60]})"
 
 
 def gain_of(share: float) -> float:

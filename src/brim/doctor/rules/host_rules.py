@@ -2,7 +2,7 @@
 
 from brim.doctor.observation import Host, LiveTrial, Observation, Window
 from brim.doctor.order import Cures
-from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent, those_found
 from brim.doctor.shares import Shares
 
 GARBAGE = 0.03  # of the time
@@ -17,7 +17,7 @@ def host_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if window is None:
         return []
     # Threads that wait for one that has no core are slow in a sound script too: that is a note.
-    found = [] if is_crowded_out(seen) else _threads(seen)
+    found = [] if is_crowded_out(seen) else those_found(_threads(seen))
     if window.garbage >= GARBAGE * window.seconds:
         found.append(_garbage(window))
     if window.throttled >= THROTTLED * window.seconds:
@@ -43,29 +43,26 @@ def best_threads(seen: Observation) -> LiveTrial | None:
     return best if best.saved_of(seen.timed) >= WORTH_TELLING else None
 
 
-def _threads(seen: Observation) -> list[Finding]:
+def _threads(seen: Observation) -> Finding | None:
     """Fewer threads were tried while the script went on: what they bring is measured, not guessed."""
     assert seen.timed is not None
     best = best_threads(seen)
     if best is None:
-        return []
+        return None
     loader = seen.train_loader
     workers = 0 if loader is None else loader.num_workers
     beside = f" beside {workers} worker processes" if workers else ""
     share = min(best.saved_of(seen.timed), 0.99)
-    return [
-        Finding(
-            cause="too-many-threads",
-            what=f"torch uses {seen.host.threads} threads on {seen.host.cores} cores{beside}, and they wait for"
-            f" each other",
-            evidence=f"the step alone takes {milliseconds(best.before)} with {seen.host.threads} threads and"
-            f" {milliseconds(best.step)} with {best.value}, tried in turns",
-            cure=f"torch.set_num_threads({best.value}), or OMP_NUM_THREADS={best.value}",
-            share=share,
-            gain=gain_of(share),
-            cures=Cures(threads=best.value),
-        )
-    ]
+    return Finding(
+        cause="too-many-threads",
+        what=f"torch uses {seen.host.threads} threads on {seen.host.cores} cores{beside}, and they wait for each other",
+        evidence=f"the step alone takes {milliseconds(best.before)} with {seen.host.threads} threads and"
+        f" {milliseconds(best.step)} with {best.value}, tried in turns",
+        cure=f"torch.set_num_threads({best.value}), or OMP_NUM_THREADS={best.value}",
+        share=share,
+        gain=gain_of(share),
+        cures=Cures(threads=best.value),
+    )
 
 
 def _garbage(window: Window) -> Finding:

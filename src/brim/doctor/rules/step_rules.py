@@ -2,7 +2,7 @@
 
 from brim.doctor.observation import LineTime, LiveTrial, Observation, OptimizerSeen
 from brim.doctor.order import Cures
-from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, named, percent, those_found
 from brim.doctor.shares import Shares
 
 LAUNCH_BOUND = 0.5
@@ -25,12 +25,9 @@ def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
     """What makes the step slower than its mathematics."""
     if seen.timed is None:
         return []
-    beside = [found for kind in BESIDE for found in _beside(seen, shares, kind)]
-    optimizers = _optimizers(seen)
-    others = [*optimizers, *beside, *_evaluation(seen)]
-    if recompiled := _recompiled(seen, shares):
-        return [*others, *recompiled]
-    return [*others, *_too_small(seen, shares, [*optimizers, *beside])]
+    explained = _optimizers(seen) + those_found(*(_beside(seen, kind) for kind in BESIDE))
+    last = _recompiled(seen, shares) or _too_small(seen, shares, explained)
+    return explained + those_found(_evaluation(seen), last)
 
 
 def _optimizers(seen: Observation) -> list[Finding]:
@@ -78,43 +75,38 @@ def _zeroing(optimizer: OptimizerSeen, step: float) -> Finding:
     )
 
 
-def _beside(seen: Observation, shares: Shares, kind: str) -> list[Finding]:
+def _beside(seen: Observation, kind: str) -> Finding | None:
     """Lines of the user's that do something else than train, as far as Python and not operators take their time."""
     lines = [line for line in seen.lines if line.kind == kind and line.line]
     share = sum(line.share for line in lines)
     if share < WORTH_TELLING:
-        return []
+        return None
     cause, what, cure = BESIDE[kind]
     first = max(lines, key=lambda line: line.share)
-    return [
-        Finding(
-            cause=cause, what=what, evidence=f"{percent(share)} of the step, most of it on {_named(first)}", cure=cure,
-            share=share, gain=gain_of(share), line=first.line,
-        )
-    ]  # fmt: skip
+    return Finding(
+        cause=cause, what=what, evidence=f"{percent(share)} of the step, most of it on {named(first)}", cure=cure,
+        share=share, gain=gain_of(share), line=first.line,
+    )  # fmt: skip
 
 
-def _evaluation(seen: Observation) -> list[Finding]:
+def _evaluation(seen: Observation) -> Finding | None:
     window = seen.timed
     assert window is not None
     lines = [line for line in seen.lines if line.kind == "evaluation"]
     # Loaders whose batches are not trained on tell it; without one, lines that call the model without gradients do.
     share = max(window.evaluation / window.seconds, sum(line.share for line in lines))
     if share < EVALUATION:
-        return []
-    where = f", most of it on {_named(max(lines, key=lambda line: line.share))}" if lines else ""
-    return [
-        Finding(
-            cause="evaluation",
-            what="evaluation takes a large part of the time",
-            evidence=f"{percent(share)} of the measured time{where}{_copied(seen, lines)}",
-            cure="evaluate less often, in larger batches, and read results once at the end instead of after every"
-            " batch",
-            share=share,
-            gain=gain_of(share),
-            line=lines[0].line if lines else "",
-        )
-    ]
+        return None
+    where = f", most of it on {named(max(lines, key=lambda line: line.share))}" if lines else ""
+    return Finding(
+        cause="evaluation",
+        what="evaluation takes a large part of the time",
+        evidence=f"{percent(share)} of the measured time{where}{_copied(seen, lines)}",
+        cure="evaluate less often, in larger batches, and read results once at the end instead of after every batch",
+        share=share,
+        gain=gain_of(share),
+        line=lines[0].line if lines else "",
+    )
 
 
 def _copied(seen: Observation, lines: list[LineTime]) -> str:
@@ -124,29 +116,26 @@ def _copied(seen: Observation, lines: list[LineTime]) -> str:
     return f"; it waits for the device {count:,.0f} times a step to copy something to the CPU" if count >= 1 else ""
 
 
-def _recompiled(seen: Observation, shares: Shares) -> list[Finding]:
+def _recompiled(seen: Observation, shares: Shares) -> Finding | None:
     window = seen.timed
     assert window is not None
     loader = seen.train_loader
     if seen.host.compile_gave_up and shares.launch >= WORTH_TELLING:
-        return [_gave_up(shares, "" if loader is None else loader.line)]
+        return _gave_up(shares, "" if loader is None else loader.line)
     if seen.host.recompiles < AGAIN_AND_AGAIN:
-        return []
+        return None
     shapes = 1 if loader is None else loader.shapes
     # Steps that compile are far longer than the median one.
     share = max(0.0, 1.0 - window.step_seconds[1] * window.steps / window.seconds)
-    return [
-        Finding(
-            cause="variable-shapes",
-            what="torch.compile compiles again and again, because shapes change",
-            evidence=f"{seen.host.recompiles} new graphs in {window.steps} steps; batches had {shapes} different"
-            " shapes",
-            cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
-            share=share,
-            gain=gain_of(share),
-            line="" if loader is None else loader.line,
-        )
-    ]
+    return Finding(
+        cause="variable-shapes",
+        what="torch.compile compiles again and again, because shapes change",
+        evidence=f"{seen.host.recompiles} new graphs in {window.steps} steps; batches had {shapes} different shapes",
+        cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
+        share=share,
+        gain=gain_of(share),
+        line="" if loader is None else loader.line,
+    )
 
 
 def _gave_up(shares: Shares, line: str) -> Finding:
@@ -161,7 +150,7 @@ def _gave_up(shares: Shares, line: str) -> Finding:
     )
 
 
-def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:
+def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> Finding | None:
     """Most of the step is Python and calls of operators, more than updates, garbage and what is beside the training
     explain."""
     assert seen.timed is not None
@@ -169,30 +158,28 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
     garbage = seen.timed.garbage / seen.timed.seconds
     launch = shares.launch - garbage - sum(found.share for found in explained)
     if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
-        return []
+        return None
     each = launch * seen.timed.step / seen.profile.operators
     if each > SLOW_CALL:
-        return []
+        return None
     on_gpu = seen.host.device == "cuda"
     samples = seen.timed.samples / seen.timed.steps
     batch = f" on {samples:,.0f} sample{'s' * (round(samples) != 1)}" if samples else ""
-    return [
-        Finding(
-            cause="too-little-compute",
-            what="the step is launch-bound: Python and calling operators take longer than computing",
-            evidence=f"{seen.profile.operators:,.0f} operators a step{batch}, {1e6 * each:.0f} us of the host each;"
-            f" computing is {percent(shares.compute)} of the step",
-            cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in"
-            f" the way{_of_shapes(seen)}; more work a step (larger batches, longer sequences) changes the training"
-            if on_gpu
-            else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
-            " more samples",
-            share=launch,
-            # Capture takes it all away; what compiling for a CPU leaves of it, only a trial can tell.
-            gain=gain_of(launch) if on_gpu else None,
-            cures=Cures() if seen.host.compiled else Cures(compile=True),
-        )
-    ]
+    return Finding(
+        cause="too-little-compute",
+        what="the step is launch-bound: Python and calling operators take longer than computing",
+        evidence=f"{seen.profile.operators:,.0f} operators a step{batch}, {1e6 * each:.0f} us of the host each;"
+        f" computing is {percent(shares.compute)} of the step",
+        cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in"
+        f" the way{_of_shapes(seen)}; more work a step (larger batches, longer sequences) changes the training"
+        if on_gpu
+        else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
+        " more samples",
+        share=launch,
+        # Capture takes it all away; what compiling for a CPU leaves of it, only a trial can tell.
+        gain=gain_of(launch) if on_gpu else None,
+        cures=Cures() if seen.host.compiled else Cures(compile=True),
+    )
 
 
 def _of_shapes(seen: Observation) -> str:
@@ -200,7 +187,3 @@ def _of_shapes(seen: Observation) -> str:
     if loader is None or loader.shapes < MANY_SHAPES:
         return ""
     return f" (batches have {loader.shapes} shapes, each of which is captured or compiled anew: pad them to a few)"
-
-
-def _named(line: LineTime) -> str:
-    return f"{line.line} ({line.text[:60]})"

@@ -3,7 +3,7 @@
 from brim.doctor.observation import LoaderSeen, Observation
 from brim.doctor.order import Cures
 from brim.doctor.rules.data_rules import SPLITS_ITSELF, is_read_by_file, is_read_by_sample, with_workers
-from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent, those_found
 from brim.doctor.rules.worker_model import Feeding, feeding
 from brim.doctor.shares import Shares
 
@@ -20,7 +20,7 @@ def worker_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if costs is None:
         return [_not_timed(loader, wait)] if wait >= MUCH else []
     if wait < WORTH_TELLING:
-        return _spare_workers(seen, loader, costs)
+        return those_found(_spare_workers(seen, loader, costs))
     if loader.num_workers > seen.host.cores:
         return [_too_many(seen, loader, costs, wait)]
     if is_read_by_sample(loader) or is_read_by_file(loader):
@@ -108,22 +108,20 @@ def _cores_are_full(seen: Observation, loader: LoaderSeen, costs: Feeding, wait:
     )
 
 
-def _spare_workers(seen: Observation, loader: LoaderSeen, costs: Feeding) -> list[Finding]:
+def _spare_workers(seen: Observation, loader: LoaderSeen, costs: Feeding) -> Finding | None:
     """Batches are in time. More workers than cores still take them from the step; nothing says how much."""
     best = min(costs.best(), seen.host.cores)
     if loader.num_workers <= 2 * seen.host.cores or best >= loader.num_workers:
-        return []
-    return [
-        Finding(
-            cause="too-many-workers",
-            what=f"{loader.num_workers} worker processes share {seen.host.cores} cores with the training",
-            evidence=f"a batch takes {milliseconds(costs.make_cpu)} of CPU to make: {best} would be enough",
-            cure=f"num_workers={best}",
-            share=0.0,
-            line=loader.line,
-            cures=Cures(num_workers=best),
-        )
-    ]
+        return None
+    return Finding(
+        cause="too-many-workers",
+        what=f"{loader.num_workers} worker processes share {seen.host.cores} cores with the training",
+        evidence=f"a batch takes {milliseconds(costs.make_cpu)} of CPU to make: {best} would be enough",
+        cure=f"num_workers={best}",
+        share=0.0,
+        line=loader.line,
+        cures=Cures(num_workers=best),
+    )
 
 
 def _workers(loader: LoaderSeen) -> str:

@@ -1,15 +1,14 @@
 """Which lines the thread that trains is on, looked at every few milliseconds from another thread."""
 
-import gc
 import re
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import CodeType, FrameType
 
+from brim.data.garbage import gc_paused
 from brim.doctor.observation import LineTime
 from brim.doctor.watching.source_lines import (
     LoopLines,
@@ -46,19 +45,6 @@ BY_FILE = (
     ("optimizer", ("/torch/optim/",)),
     ("backward", ("/torch/autograd/",)),
 )  # fmt: skip
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect no garbage within. Python 3.11 collects while it makes the object of a frame that another thread runs in;
-    what is called then lets that thread go on, and it is gone with its frame before the object is made."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 Sample = tuple[str, Place | None, Place | None]  # what for, the line, and the region without gradients around it
@@ -143,7 +129,9 @@ class LineSampler:
 
     def _look(self) -> Sample | None:
         """What that thread does now; its frames are not kept, or its variables would live as long."""
-        with no_collection():
+        # Python 3.11 collects while it makes the object of a frame that another thread runs in; what is called then
+        # lets that thread go on, and it is gone with its frame before the object is made.
+        with gc_paused():
             frame = sys._current_frames().get(self._watched)
             return None if frame is None else self.count(frame, 0.0)
 

@@ -12,8 +12,7 @@ from brim.data import Batch, Loader, as_feed, move_data_to_device, slice_batch
 from brim.data.batches.batch import map_leaves
 from brim.data.columns.columns import columns_of
 from brim.data.feed import ReadyBatches
-from brim.data.probing.dry_run import WritesFiles as DataWritesFiles
-from brim.data.probing.dry_run import dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, dry_run
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, TriedCriterion, form_of
 from brim.engine.calling.model_call import call_model
 from brim.engine.sandbox.trial_call import trial_call
@@ -57,7 +56,7 @@ def two_samples(data: Any) -> Batch | None:
     """Two samples as a batch of its own, read without a trace; None where that cannot be."""
     try:
         return map_leaves(_copied, _first_two(data))  # a loss may write to it
-    except (Exception, DataWritesFiles):  # it is said, with its place, when the data is read in earnest
+    except (Exception, WouldWriteFiles):  # it is said, with its place, when the data is read in earnest
         return None
 
 

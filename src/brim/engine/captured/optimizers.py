@@ -81,20 +81,13 @@ class DeviceOptimizer:
 
     def _switch(self, settings: list[dict[str, Any]], scales: bool | None) -> tuple[list[dict[str, Any]], bool | None]:
         """Set which kernels are used; what was set before is returned."""
-        before = [{name: group[name] for name in known} for group, known in zip(self._groups, settings, strict=True)]
-        had = getattr(self.optimizer, "_step_supports_amp_scaling", None)
-        for group, known in zip(self._groups, settings, strict=True):
-            group.update(known)
+        before, had = _set_groups(self.optimizer, settings), getattr(self.optimizer, "_step_supports_amp_scaling", None)
         if isinstance(self.optimizer, FUSED):
             if scales is None:
                 self.optimizer.__dict__.pop("_step_supports_amp_scaling", None)
             else:
                 self.optimizer._step_supports_amp_scaling = scales
         return before, had
-
-    @property
-    def _groups(self) -> list[dict[str, Any]]:
-        return self.optimizer.param_groups[: len(self._settings)]
 
     def undo(self) -> None:
         for state, name, value in self._on_host:
@@ -170,15 +163,20 @@ class LearningRates:
 @contextmanager
 def _group_settings(optimizer: Optimizer, settings: list[dict[str, Any]]) -> Iterator[None]:
     """The groups with these settings for a while."""
-    groups = optimizer.param_groups
-    before = [{name: group[name] for name in known} for group, known in zip(groups, settings, strict=True)]
-    for group, known in zip(groups, settings, strict=True):
-        group.update(known)
+    before = _set_groups(optimizer, settings)
     try:
         yield
     finally:
-        for group, known in zip(groups, before, strict=True):
-            group.update(known)
+        _set_groups(optimizer, before)
+
+
+def _set_groups(optimizer: Optimizer, settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give the first groups these settings; returns those that they had."""
+    pairs = list(zip(optimizer.param_groups, settings, strict=False))  # a group may have been added since
+    before = [{name: group[name] for name in known} for group, known in pairs]
+    for group, known in pairs:
+        group.update(known)
+    return before
 
 
 class ClipLimit:

@@ -5,9 +5,8 @@ last batch, which is rare, is computed eagerly; and where shapes really vary, al
 dimensions that vary are dynamic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,19 +63,19 @@ class BatchShapes:
 
     def __init__(self) -> None:
         self.varying = VaryingDimensions()
-        self._first: Any = None
+        self._first: Hashable = None
         self._passes = self._others = 0
-        self._seen: set[Any] = set()
+        self._seen: set[Hashable] = set()
         self._is_dynamic = False
 
-    def way(self, tensors: Sequence[Tensor], key: Any) -> Way:
+    def way(self, tensors: Sequence[Tensor], key: Hashable) -> Way:
         """How this batch is computed; ``key`` is the same for batches of the same shape."""
         self.note(tensors, key)
         if self._is_dynamic:
             return Way.EAGER if self.varying.has_single(tensors) else self.usual
         return self.usual if key == self._first else Way.EAGER
 
-    def note(self, tensors: Sequence[Tensor], key: Any) -> None:
+    def note(self, tensors: Sequence[Tensor], key: Hashable) -> None:
         """Count a batch, which may be computed by other means as well."""
         self._first = key if self._first is None else self._first
         self._passes += 1

@@ -46,7 +46,7 @@ Window = Sequence[Batch]
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class TrialOutcome:
     """What gradients of a window came with."""
 
     loss: float
@@ -132,20 +132,22 @@ class CompileTrial:
         state = self._state()
         return state.copies_of(state.others)
 
-    def _outcome(self, run: LossOf, window: Window) -> Outcome:
+    def _outcome(self, run: LossOf, window: Window) -> TrialOutcome:
         began = time.perf_counter()
         loss = float(self._gradients(run, window))
         seconds, names = time.perf_counter() - began, self._state().names
         gradients = {names[id(p)]: p.grad.clone() for p in self.eager.parameters if p.grad is not None}
         in_python = _plain_state(self.model, self.loss_fn)
-        return Outcome(loss, gradients, self._others(), generator_states(self.device), in_python, seconds)
+        return TrialOutcome(loss, gradients, self._others(), generator_states(self.device), in_python, seconds)
 
     def _gradients(self, run: LossOf, window: Window) -> Tensor:
         self.eager.precision.forget_unscaling()
         with replaced((self.counted, "run", run)):
             return self.eager.gradients(own_copy(window))
 
-    def _compare(self, before: dict[str, Tensor], eager: Outcome, compiled: Outcome, likeness: Likeness) -> None:
+    def _compare(
+        self, before: dict[str, Tensor], eager: TrialOutcome, compiled: TrialOutcome, likeness: Likeness
+    ) -> None:
         rounding = likeness.rounding
         if not _are_same(eager.generators, compiled.generators):
             raise Refusal(f"{COMPILED} draws other random numbers than an eager one")

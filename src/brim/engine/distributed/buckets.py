@@ -57,7 +57,7 @@ def in_buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     found: list[list[nn.Parameter]] = []
     filled = 0
     for parameter in reversed(parameters):
-        size = bytes_of(parameter)
+        size = bucket_bytes(parameter)
         alike = bool(found) and found[-1][0].dtype == parameter.dtype and found[-1][0].device == parameter.device
         if not alike or filled + size > BUCKET_BYTES:
             found.append([])
@@ -72,6 +72,6 @@ def carried_as(parameter: Tensor) -> torch.dtype:
     return torch.float32 if parameter.element_size() < 4 else parameter.dtype
 
 
-def bytes_of(parameter: Tensor) -> int:
+def bucket_bytes(parameter: Tensor) -> int:
     """What a gradient takes in a bucket."""
     return parameter.numel() * carried_as(parameter).itemsize

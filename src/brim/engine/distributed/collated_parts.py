@@ -10,7 +10,7 @@ from torch.utils.data import default_collate
 
 from brim.data import Loader
 from brim.data.batches.batch import named_tensors
-from brim.data.probing.dry_run import WritesFiles, dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, dry_run
 from brim.data.randomness.generators import host_marks
 
 TRIED = 8  # samples, and half of them
@@ -26,7 +26,7 @@ def warning_of_collating(loader: Loader) -> str | None:
         return None
     try:
         mixed = dry_run(lambda both: _tried(*both), (loader.data, collate))
-    except WritesFiles:
+    except WouldWriteFiles:
         return None
     if not mixed:
         return None

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from brim.engine.components.loss import Loss
-from brim.engine.distributed.buckets import Bucket, bytes_of, in_buckets
+from brim.engine.distributed.buckets import Bucket, bucket_bytes, in_buckets
 from brim.engine.distributed.overlap import Overlap
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.errors import CannotFit, ConfigError
@@ -116,7 +116,7 @@ class GradientExchange:
             return
         self._buckets = []  # parameters may have been thawed
         groups = in_buckets(parameters)
-        size = max((sum(map(bytes_of, group)) for group in groups), default=0)
+        size = max((sum(map(bucket_bytes, group)) for group in groups), default=0)
         memory = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
         self._buckets = [Bucket(group, memory) for group in groups]
 

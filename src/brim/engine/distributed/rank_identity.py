@@ -31,7 +31,7 @@ class RankIdentity:
         return self.rank == 0
 
     @classmethod
-    def here(cls) -> "RankIdentity":
+    def from_environment(cls) -> "RankIdentity":
         """As a launcher (torchrun) says in the environment; alone where none did."""
         if dist.is_available() and dist.is_initialized() and not has_formed_group():  # by the program itself
             local = int(os.environ.get("LOCAL_RANK", "0"))

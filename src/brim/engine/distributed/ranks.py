@@ -35,9 +35,9 @@ class Ranks:
         self._hosts: Any = None  # in that case
 
     @classmethod
-    def here(cls) -> "Ranks":
+    def from_environment(cls) -> "Ranks":
         """Those that a launcher (torchrun) has started with this one; alone where none did."""
-        return cls(*astuple(RankIdentity.here()))
+        return cls(*astuple(RankIdentity.from_environment()))
 
     @property
     def rank(self) -> int:

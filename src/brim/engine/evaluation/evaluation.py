@@ -17,8 +17,7 @@ from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_r
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.same_batches import check_same_data, same_on_all_ranks
-from brim.engine.evaluation.encoded_parts import loss_in_parts
-from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
+from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts, loss_in_parts
 from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.evaluation.metrics.named import NAMED
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch

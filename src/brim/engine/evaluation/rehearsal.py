@@ -1,4 +1,4 @@
-"""Evaluation and test data that model or loss cannot take, and a metric to monitor that is none: told before training.
+"""Evaluation data that is empty or that the model cannot take, and a metric that is none: told before training.
 
 Two samples are evaluated without a trace, where they are shaped otherwise than those that are trained on.
 """
@@ -8,17 +8,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from brim.data import Batch, move_data_to_device
+from brim.data import Batch, move_data_to_device, named_feed
 from brim.data.batches.batch import leaves_of
 from brim.engine.calling.loss_trial import two_samples
-from brim.engine.evaluation.evaluation import MeanLoss, evaluating, unknown_monitor
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluating, unknown_monitor
+from brim.engine.evaluation.evaluation_sets import named_sets
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles, trial_call
 from brim.errors import BrimError, DataError, said
 
 
-def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Any, model: nn.Module) -> None:
+def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Evaluator | None, model: nn.Module) -> None:
     """Refuse ``data``, by its argument's name, where its samples cannot be evaluated and those of training can."""
     if not isinstance(evaluator, MeanLoss):
         return
@@ -31,7 +32,9 @@ def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Any, model: n
     raise DataError(f"{name}: {_in_words(batch)} in a sample, and {_in_words(training)} in train_data: {trouble}")
 
 
-def refuse_unknown_monitor(monitor: str, known: Iterable[str], data: Any, evaluator: Any, model: nn.Module) -> None:
+def refuse_unknown_monitor(
+    monitor: str, known: Iterable[str], data: Any, evaluator: Evaluator | None, model: nn.Module
+) -> None:
     """Refuse a metric to monitor that neither the metrics nor the loss of an evaluation has."""
     if monitor in known or not isinstance(evaluator, MeanLoss) or evaluator.metrics.objects:
         return  # objects of torchmetrics say what they compute when they compute it
@@ -81,3 +84,17 @@ def _in_words(batch: Batch) -> str:
     """
     shapes = [str(tuple(leaf.shape[1:])) for leaf in leaves_of(batch) if isinstance(leaf, Tensor)]
     return f"shapes {' and '.join(shapes)}" if len(shapes) > 1 else f"shape {''.join(shapes)}"
+
+
+def refuse_empty(**data: Any) -> None:
+    """Refuse each of ``data``, by its argument's name, that is known to hold no batch.
+
+    >>> refuse_empty(test_data=None)
+    """
+    for name, one in data.items():
+        if one is None or hasattr(one, "evaluate"):  # which is checked where it is asked
+            continue
+        if (sets := named_sets(one)) is not None:
+            refuse_empty(**{f"{name}[{key!r}]": value for key, value in sets.items()})
+        else:
+            named_feed(one, name)

@@ -67,7 +67,7 @@ class ShardedAverage:
                 self.shards.reshard()
                 swap_out(self._pairs(), kept)
 
-    def give(self, model: nn.Module) -> None:
+    def copy_to(self, model: nn.Module) -> None:
         """Let the shards have the averaged weights, for good."""
         if self.has_begun:
             self.shards.reshard()

@@ -62,10 +62,10 @@ class _Plain:
     def before_backward(self) -> None:
         """Nobody is asked."""
 
-    def weigh(self, gradient: Tensor) -> Tensor:
+    def scaled_by_samples(self, gradient: Tensor) -> Tensor:
         return gradient
 
-    def unweigh(self, gradient: Tensor) -> Tensor:
+    def unscaled(self, gradient: Tensor) -> Tensor:
         return gradient
 
     def run(self, collective: Callable[[], Any]) -> None:

@@ -146,12 +146,12 @@ class _Weighed:
     def before_backward(self) -> None:
         self.session.vote(BACKWARD, self._call)
 
-    def weigh(self, gradient: Tensor) -> Tensor:
+    def scaled_by_samples(self, gradient: Tensor) -> Tensor:
         if not self._counts:
             return gradient.zero_()  # not by multiplying: a mean over nothing is not a number
         return gradient.mul_(self._weight)
 
-    def unweigh(self, gradient: Tensor) -> Tensor:
+    def unscaled(self, gradient: Tensor) -> Tensor:
         return gradient / self._weight if self._weight else gradient
 
     def run(self, collective: Callable[[], Any]) -> None:

@@ -23,10 +23,10 @@ class Exchange(Protocol):
 
     def before_backward(self) -> None: ...
 
-    def weigh(self, gradient: Tensor) -> Tensor:
+    def scaled_by_samples(self, gradient: Tensor) -> Tensor:
         """This rank's gradient of all rows, as it adds to those of the other ranks."""
 
-    def unweigh(self, gradient: Tensor) -> Tensor:
+    def unscaled(self, gradient: Tensor) -> Tensor:
         """The sum of all ranks' gradients of this rank's rows, as this rank propagates it."""
 
     def run(self, collective: Callable[[], Any]) -> None: ...
@@ -54,12 +54,12 @@ class _JoinedRows(torch.autograd.Function):
         exchange: Exchange = ctx.exchange
         # Sums of ranks in 16 bits would round otherwise than those of one process.
         carried = torch.float32 if gradient.element_size() < 4 else gradient.dtype
-        sums = exchange.weigh(gradient.to(carried, copy=True).contiguous())
+        sums = exchange.scaled_by_samples(gradient.to(carried, copy=True).contiguous())
         exchange.before_backward()
         exchange.run(lambda: dist.all_reduce(sums))
         start = sum(exchange.rows[: exchange.rank])
         own = sums[start : start + exchange.rows[exchange.rank]]
-        return exchange.unweigh(own).to(gradient.dtype), None
+        return exchange.unscaled(own).to(gradient.dtype), None
 
 
 def _all_gather(tensor: Tensor, exchange: Exchange) -> Tensor:

@@ -1,16 +1,23 @@
-"""What torch says when data and model do not fit together, as one sentence with what to write."""
+"""What torch says when data and model do not fit together, as one sentence with what to write.
+
+An index out of range stops a GPU for the whole process: then nothing may be given back to it any more.
+"""
 
 import functools
+import gc
 import re
+import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from brim.engine.mistakes.lost_device import is_lost, keep_tensors
+from torch import Tensor
+
 from brim.engine.mistakes.torch_sentences import SENTENCES
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ModelError, first_line
 from brim.user_line import innermost_line
 
+STOPPED = re.compile(r"device-side assert|illegal memory access|unspecified launch failure|misaligned address")
 P = ParamSpec("P")
 R = TypeVar("R")
 DTYPES = {
@@ -56,3 +63,29 @@ def _cast(dtype: str) -> str:
     """The method that makes a tensor of it."""
     short = {name: key for key, name in DTYPES.items() if " " not in key}  # "unsigned char" is no method
     return f"{short[dtype]}()" if dtype in short else dtype
+
+
+def is_lost(said: str) -> bool:
+    """Whether torch says that this process can use its GPU no more.
+
+    >>> is_lost("CUDA error: device-side assert triggered"), is_lost("CUDA out of memory. Tried to allocate 2 GiB")
+    (True, False)
+    """
+    return STOPPED.search(said) is not None
+
+
+def keep_tensors() -> None:
+    """Let no tensor be freed any more that is there now.
+
+    Page-locked memory that the device has read from, and memory of the device that two streams have used, is given back
+    by asking the device, in a destructor: that ends the process with a page of C++ after the sentence that tells what
+    is wrong. Which tensors these are cannot be asked any more either, so all stay: in the frame of a thread that never
+    ends, since modules and atexit's functions are cleared before the process is over.
+    """
+    kept = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]  # objects may answer isinstance
+    threading.Thread(target=_hold, args=(kept,), name="brim-kept-tensors", daemon=True).start()
+
+
+def _hold(kept: list[Tensor]) -> None:
+    threading.Event().wait()
+    del kept

@@ -29,10 +29,10 @@ from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.without_evaluation import check_without_evaluation
 from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.evaluation.monitor import Monitor
+from brim.engine.evaluation.rehearsal import refuse_empty
 from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings

@@ -30,7 +30,7 @@ class FinalWeights:
         """Load the best weights of the run and return their metrics; those of now, with a warning, if they are lost."""
         progress = self.state.progress
         if self.state.ema is not None:
-            self.state.ema.give(self.state.model)
+            self.state.ema.copy_to(self.state.model)
         if not self.bounds.restore_best:
             is_known = progress.evaluated_step == progress.step
             return self.end_metrics or (progress.metrics if is_known else {})

@@ -43,7 +43,7 @@ def training_setup(
     model: nn.Module, loss_fn: LossFunction | None, train_data: Any, settings: TrainerSettings
 ) -> TrainingSetup:
     """Choose strategy and devices, let the model lie there, and find out how its loss is called."""
-    ranks = Ranks.here()
+    ranks = Ranks.from_environment()
     journal = Journal(speaker="" if ranks.is_first else f"rank {ranks.rank}")
     why_one = partial(why_one_is_faster, model, loss_fn, train_data, settings)
     chosen = choose_strategy(settings, model, ranks, journal, why_one)

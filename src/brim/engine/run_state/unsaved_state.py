@@ -21,7 +21,7 @@ from brim.engine.sandbox.holders import codes_of, has_state_dict
 from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.python_state import NO_OBJECTS
 from brim.engine.sandbox.users_code import closure_of, is_users, names_in
-from brim.engine.state.host_copy import bytes_of
+from brim.engine.state.host_copy import copy_bytes
 from brim.engine.state.plain_value import DICTS, LISTS, digest_of, to_plain
 from brim.errors import some_of
 
@@ -89,13 +89,13 @@ class UnsavedState:
 
 
 @dataclass(frozen=True)
-class Content:
+class MarkedContent:
     """What is no single number or text, by its ``mark``; ``parts`` are those of its items, by key or place."""
 
     mark: str
     parts: dict[str, str] | None = None
 
-    def grew_from(self, before: "Content") -> bool:
+    def grew_from(self, before: "MarkedContent") -> bool:
         """Whether nothing of it was replaced but None: a cache that fills."""
         if self.parts is None or before.parts is None:
             return False
@@ -110,7 +110,9 @@ def _content(value: Any) -> Any:
         plain = to_plain(value) if _is_small(value) else UNSEEN
     except Exception:  # it is no plain data, or does something when it is looked at: a look ends no run
         return UNSEEN
-    return UNSEEN if plain is UNSEEN or bytes_of(plain) > MOST_BYTES else Content(digest_of(plain), _parts(plain))
+    return (
+        UNSEEN if plain is UNSEEN or copy_bytes(plain) > MOST_BYTES else MarkedContent(digest_of(plain), _parts(plain))
+    )
 
 
 def _is_small(value: Any) -> bool:
@@ -132,12 +134,12 @@ def _has_moved(before: Any, now: Any) -> bool:
     """Whether there is another value, and not one that was made where there was none."""
     if before is None or before == now:
         return False
-    both = isinstance(before, Content) and isinstance(now, Content)
+    both = isinstance(before, MarkedContent) and isinstance(now, MarkedContent)
     return not (both and now.grew_from(before))
 
 
 def _mark(content: Any) -> Any:
-    return content.mark if isinstance(content, Content) else content
+    return content.mark if isinstance(content, MarkedContent) else content
 
 
 def _is_scalar(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from brim.data import Loader
 from brim.data.feed import Feed
-from brim.data.probing.dry_run import WritesFiles, dry_run
+from brim.data.probing.dry_run import WouldWriteFiles, dry_run
 from brim.data.reading.dataset_probe import quick_probe
 from brim.data.reading.one_batch import BatchReader
 from brim.engine.run_state.sample_order import is_last_position
@@ -53,6 +53,6 @@ def _changed_by_reading(feed: Loader) -> str:
 
     try:
         names = dry_run(changed, BatchReader(feed.data, feed.request.collate))
-    except WritesFiles:
+    except WouldWriteFiles:
         return ""
     return some_of(names, SHOWN) if names else ""

@@ -165,11 +165,11 @@ def find_holders(
     model: nn.Module, loss_fn: Any, but_for: Iterable[Any] = ()
 ) -> tuple[dict[str, Holder], list[CodeType]]:
     """All that a model and its loss reach, by label, and the user's code there; ``but_for`` is kept by others."""
-    finder = _Finder(NamedState(model, loss_fn), but_for)
+    finder = _HolderFinder(NamedState(model, loss_fn), but_for)
     return finder.find(model, loss_fn), finder.codes()
 
 
-class _Finder:
+class _HolderFinder:
     def __init__(self, named: NamedState, but_for: Iterable[Any]) -> None:
         self._named = named
         self._seen: dict[int, Any] = {id(one): one for one in but_for}

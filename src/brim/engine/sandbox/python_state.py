@@ -58,7 +58,7 @@ class PythonState:
     """
 
     def __init__(self, *roots: Any, but_for: Iterable[nn.Module] = ()) -> None:
-        finder = _Finder({id(module) for root in but_for for module in root.modules()})
+        finder = _PlaceFinder({id(module) for root in but_for for module in root.modules()})
         finder.visit_all(roots)
         self.places = finder.places
         self.retake()
@@ -108,7 +108,7 @@ def structure_places(*values: Any) -> list[places.Place]:
     return found
 
 
-class _Finder:
+class _PlaceFinder:
     def __init__(self, but_for: set[int]) -> None:
         self.places: list[places.Place] = []
         self._but_for = but_for

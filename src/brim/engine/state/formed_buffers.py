@@ -39,7 +39,7 @@ def formed_buffers(model: nn.Module, at_start: Mapping[str, torch.Size]) -> list
 
 
 @dataclass(frozen=True)
-class Place:
+class UnformedBuffer:
     """Where a saved buffer belongs that the model does not have, or has in another shape."""
 
     module: nn.Module
@@ -56,21 +56,23 @@ class Place:
             self.module.register_buffer(self.key, made)
 
 
-def places_to_form(model: nn.Module, saved: Mapping[str, Any], formed: Collection[str] | None = ()) -> dict[str, Place]:
+def places_to_form(
+    model: nn.Module, saved: Mapping[str, Any], formed: Collection[str] | None = ()
+) -> dict[str, UnformedBuffer]:
     """By name, the saved buffers that take a place or a shape of their own.
 
     ``formed`` are those that may have any, None stands for all; a buffer that is None or empty takes what there is.
     """
     modules = dict(model.named_modules())
     home = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    found: dict[str, Place] = {}
+    found: dict[str, UnformedBuffer] = {}
     for name, tensor in saved.items():
         path, _, key = name.rpartition(".")
         if path not in modules or not isinstance(tensor, Tensor):
             continue
         here = dict(modules[path]._buffers).get(key)
         if _takes(modules[path], key, tensor, formed is None or name in formed):
-            found[name] = Place(modules[path], key, tensor, home if here is None else here.device)
+            found[name] = UnformedBuffer(modules[path], key, tensor, home if here is None else here.device)
     return found
 
 

@@ -23,7 +23,7 @@ class KeepsAverage(Protocol):
 
     def in_place(self, model: nn.Module) -> AbstractContextManager[None]: ...
 
-    def give(self, model: nn.Module) -> None: ...
+    def copy_to(self, model: nn.Module) -> None: ...
 
     def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]: ...
 
@@ -124,7 +124,7 @@ class WeightAverage:
             self._is_in_place = False
 
     @torch.no_grad()
-    def give(self, model: nn.Module) -> None:
+    def copy_to(self, model: nn.Module) -> None:
         """Let the model have the averaged weights, for good."""
         if self.has_begun:
             for own, averaged in self._pairs(model):

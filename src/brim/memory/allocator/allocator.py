@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable
 from brim.memory.allocator.addresses import Addresses
 from brim.memory.trace.trace import DEATH
 
-KIB = 1 << 10
 MIB = 1 << 20
 SMALLEST_BLOCK = 512
 LARGEST_SMALL = MIB

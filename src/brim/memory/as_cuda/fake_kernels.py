@@ -36,7 +36,7 @@ def grouped_product(left: Tensor, right: Tensor, offsets: Tensor | None, dtype: 
 
 
 def _grouped_mm(
-    mode: Any, function: Any, left: Tensor, right: Tensor, offs: Tensor | None = None, bias: Any = None,
+    mode: Any, function: Any, left: Tensor, right: Tensor, offs: Tensor | None = None, bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
     if not left.is_floating_point() or left.dtype != right.dtype or left.shape[-1] != right.shape[-2]:

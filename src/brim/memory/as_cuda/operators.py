@@ -11,7 +11,6 @@ from torch.library import Library
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
-LOW = (torch.float16, torch.bfloat16)
 
 
 def register_operators(library: Library) -> None:

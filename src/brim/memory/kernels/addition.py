@@ -19,7 +19,7 @@ HINT = 0
 def added(call: Call, scope: Scope) -> None:
     """``aten.add.Tensor``: a hint where the sum could lie in its first term."""
     first, total = call.args[0], call.outputs[0]
-    if not _in_backward() or not isinstance(first, Tensor) or total is None:
+    if not is_in_backward() or not isinstance(first, Tensor) or total is None:
         return
     if not first._is_view() and (first.shape, first.dtype) == (total.shape, total.dtype) and _is_dense(first):
         scope.workspace(HINT)
@@ -32,5 +32,6 @@ def _is_dense(tensor: Tensor) -> bool:
     return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)  # type: ignore[no-any-return]
 
 
-def _in_backward() -> bool:
+def is_in_backward() -> bool:
+    """Whether this thread runs the backward pass."""
     return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReductionPlan:
     """What TensorIterator hands to the kernel: dimensions from the fastest to the slowest, reduced ones first."""
 
     dimensions: tuple[Dimension, ...]
@@ -167,17 +167,17 @@ def source_of(tensor: Tensor) -> Source:
     return Source(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
 
 
-def reduction_plan(source: Source, dims: Sequence[int], output_element_size: int) -> Plan:
+def reduction_plan(source: Source, dims: Sequence[int], output_element_size: int) -> ReductionPlan:
     """The iteration of a reduction over ``dims`` (none: over all)."""
     rank = len(source.shape)
     over = frozenset(dim % rank for dim in dims) if rank and len(dims) else frozenset(range(rank))
     outputs = keepdim_strides(source.shape, over)
     dimensions = [Dimension(*d) for d in zip(source.shape, outputs, source.strides, strict=True)]
     fused = tuple(coalesced(ordered(dimensions)))
-    return Plan(fused, source.offset, source.dtype.itemsize, output_element_size)
+    return ReductionPlan(fused, source.offset, source.dtype.itemsize, output_element_size)
 
 
-def output_vector(plan: Plan) -> int:
+def output_vector(plan: ReductionPlan) -> int:
     """How many neighbouring outputs one load serves: all strides and the start must be divisible by it."""
     at = plan.reduced_count
     numbers = [plan.offset, plan.dimensions[at].size]
@@ -206,7 +206,7 @@ def blocks_per_output(values_per_thread: int, columns: int, threads: int, card: 
     return max(filling, divide_up(values_per_thread, MAX_VALUES_PER_THREAD))
 
 
-def runs_along_input(plan: Plan) -> bool:
+def runs_along_input(plan: ReductionPlan) -> bool:
     """Whether the fastest moving dimension of the input is a reduced one."""
     at = plan.reduced_count
     if at == len(plan.dimensions):
@@ -214,7 +214,7 @@ def runs_along_input(plan: Plan) -> bool:
     return plan.dimensions[0].input_stride < plan.dimensions[at].input_stride
 
 
-def vector_sizes(plan: Plan) -> tuple[int, int]:
+def vector_sizes(plan: ReductionPlan) -> tuple[int, int]:
     """Elements per load along the input and along the output."""
     along_input = runs_along_input(plan)
     fastest = plan.dimensions[0 if along_input else plan.reduced_count].input_stride if plan.dimensions else 1
@@ -226,7 +226,7 @@ def vector_sizes(plan: Plan) -> tuple[int, int]:
     return (INPUT_VECTOR if wide else 1), 1
 
 
-def launch_buffers(plan: Plan, accumulator: int, card: Card) -> Buffers | None:
+def launch_buffers(plan: ReductionPlan, accumulator: int, card: Card) -> Buffers | None:
     """ATen's ``setReduceConfig``: what one launch takes, or nothing when each output stays inside one block."""
     along_input = runs_along_input(plan)
     outputs, inputs = plan.outputs, plan.inputs_per_output
@@ -245,7 +245,7 @@ def launch_buffers(plan: Plan, accumulator: int, card: Card) -> Buffers | None:
     return Buffers(staging, SEMAPHORE_BYTES * columns)
 
 
-def fits_32_bits(plan: Plan) -> bool:
+def fits_32_bits(plan: ReductionPlan) -> bool:
     if prod(d.size for d in plan.dimensions) > INT32_MAX:
         return False
     output = sum((d.size - 1) * d.output_stride for d in plan.dimensions) * plan.output_element_size
@@ -253,7 +253,7 @@ def fits_32_bits(plan: Plan) -> bool:
     return max(output, source) < INT32_MAX
 
 
-def launches(plan: Plan) -> Iterator[Plan]:
+def launches(plan: ReductionPlan) -> Iterator[ReductionPlan]:
     """A tensor beyond 2 GiB is halved along its widest dimension until 32-bit offsets reach all of it."""
     if fits_32_bits(plan):
         yield plan
@@ -271,7 +271,9 @@ def launches(plan: Plan) -> Iterator[Plan]:
         yield from launches(replace(plan, dimensions=tuple(parts), offset=plan.offset + start * dim.input_stride))
 
 
-def reduce_in(scope: Scope, plan: Plan, accumulator: int, card: Card, accumulates_in_output: bool = True) -> None:
+def reduce_in(
+    scope: Scope, plan: ReductionPlan, accumulator: int, card: Card, accumulates_in_output: bool = True
+) -> None:
     """What the kernel takes and gives back for one reduction."""
     if not plan.outputs or not plan.inputs_per_output:
         return

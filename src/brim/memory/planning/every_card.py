@@ -19,7 +19,7 @@ SMALL = 4 << 20
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CardOutcome:
     """How a job does under a limit: what it is planned with, or, where it does not fit, what it would need."""
 
     fits: bool
@@ -43,12 +43,12 @@ class EveryCard:
     limit: int | None = None
     batches: StepBatches = ONE_BATCH
     _by_capability: dict[tuple[int, int], TraceFamily] = field(default_factory=dict)
-    _outcomes: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
+    _outcomes: dict[tuple[int, int, int], CardOutcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_whole("batch_size", self.batch_size)
 
-    def outcome(self, card: Card) -> Outcome:
+    def outcome(self, card: Card) -> CardOutcome:
         """The plan for a card, in short."""
         job, setting = self.job_on(card), make_setting(card, None, None)
         family = self._family(job, setting)
@@ -71,14 +71,14 @@ class EveryCard:
         left, right = (family.trace(self.batch_size) for family in (known, other))
         return storages_of(left) == storages_of(right) and abs(workspaces_of(left) - workspaces_of(right)) <= SMALL
 
-    def _plan(self, job: Job, setting: Setting, family: TraceFamily, limit: int) -> Outcome:
+    def _plan(self, job: Job, setting: Setting, family: TraceFamily, limit: int) -> CardOutcome:
         planner = Planner(job, setting, limit, self.batches, family, with_remedies=False)
         try:
             made = planner.plan(self.batch_size)
         except NothingFits as error:
-            return Outcome(False, 0, 0, error.forecast.reserved, limit, 0, error.forecast.notes)
+            return CardOutcome(False, 0, 0, error.forecast.reserved, limit, 0, error.forecast.notes)
         reserved, notes = made.forecast.reserved, made.forecast.notes
-        return Outcome(True, made.micro_batch, made.slices, reserved, limit, made.largest, notes)
+        return CardOutcome(True, made.micro_batch, made.slices, reserved, limit, made.largest, notes)
 
 
 def storages_of(trace: Trace) -> list[tuple[str, int]]:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from brim.hardware.cards import Card
 from brim.memory.kernels import RULES
+from brim.memory.kernels.addition import is_in_backward
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
 from brim.memory.trace.data_dependent import ANSWERS, UNBOUNDED, DynamicShapes, KnownValues
@@ -208,7 +209,7 @@ class Recorder(TorchDispatchMode):
             self.record_call(scope, name, made)
         for tensor in outputs:
             self._see(tensor, name)
-        for size in self._blas.asked_for(name, args, self._in_backward()):
+        for size in self._blas.asked_for(name, args, is_in_backward()):
             self._born(size, name, "workspace")
 
     def _followed(self, function: Any, *args: Any) -> Tensor:
@@ -291,6 +292,3 @@ class Recorder(TorchDispatchMode):
     def _died(self, number: int) -> None:
         if number < len(self.trace.storages):
             self.trace.events.append((number, DEATH))
-
-    def _in_backward(self) -> bool:
-        return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]

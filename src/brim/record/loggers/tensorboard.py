@@ -1,9 +1,10 @@
 """Numbers of a run for TensorBoard."""
 
-import random
 import time
 from pathlib import Path
 from typing import Any
+
+from brim.record.loggers.run_facts import generators_kept
 
 HELD_SECONDS = 10.0  # its import takes 0.3 s: a tenth of a run of some seconds, and nothing of a longer one
 BOARD_SECONDS = 1.0  # TensorBoard takes 60 us a number, and nobody looks at more than one point a second
@@ -46,9 +47,6 @@ class TensorBoardLogger:
 
 def summary_writer(folder: Path) -> Any:
     """TensorBoard's own, imported only now."""
-    drawn = random.getstate()  # libraries draw when they are first imported, and this is in the middle of a run
-    try:
+    with generators_kept():
         from torch.utils.tensorboard import SummaryWriter
-    finally:
-        random.setstate(drawn)
     return SummaryWriter(log_dir=str(folder))

@@ -17,7 +17,7 @@ from brim.record.report.step_times import STEP_MS, step_times
 from brim.record.report.time_shares import time_shares
 from brim.record.report.timeline import timeline
 from brim.record.run_record import WAIT_SHARE, RunRecord
-from brim.record.series import SHARE, as_number
+from brim.record.series import SHARE, as_number, numbers_in
 
 ACCUMULATION = ("accumulate_grad_batches", "gradient_accumulation_steps")
 MOST_BATCHES = 10**6  # of a step
@@ -104,13 +104,8 @@ def _table_title(run: RunRecord) -> str:
 def _table(run: RunRecord) -> dict[str, dict[str, float]]:
     """Metrics by model; without baselines, the one row of this run."""
     table = run.result.get("table") or {str(run.model.get("model", "this run")): run.result.get("metrics")}
-    rows = {str(name): _numbers(row) for name, row in table.items()} if isinstance(table, dict) else {}
+    rows = {str(name): numbers_in(row) for name, row in table.items()} if isinstance(table, dict) else {}
     return {name: row for name, row in rows.items() if row}
-
-
-def _numbers(row: Any) -> dict[str, float]:
-    found = {name: as_number(value) for name, value in row.items()} if isinstance(row, dict) else {}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _ending(run: RunRecord) -> str:

@@ -1,12 +1,13 @@
 """How the shards are read: batch, workers and prefetch by preset and settings, cut down to what the machine has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from brim.data.presets import LoaderSettings, fit_workers, loader_preset, preset_of_card
 from brim.data.reading.workers import BatchCost, machine_budget
 from brim.engine.distributed.rank_identity import RankIdentity
-from brim.hardware import DeviceChoice, choose_device, inventory
+from brim.hardware import DeviceChoice, Gpu, choose_device, inventory
 from brim.workloads.classifier.config import AUTO, TrainSection
 
 LABEL_BYTES, TENSORS = 8, 2  # of a sample's label; of a batch
@@ -25,7 +26,7 @@ def choose_loader(section: TrainSection, device: Any, sample_bytes: int) -> Load
     asked = section.asked
     if section.preset is None:
         return LoaderChoice(asked)
-    identity = RankIdentity.here()
+    identity = RankIdentity.from_environment()
     machine = inventory()
     chosen = choose_device(device, machine, local_rank=identity.local_rank, local_ranks=identity.local_world)
     name = preset_of_card(_memory(chosen, machine.gpus)) if section.preset == AUTO else section.preset
@@ -53,11 +54,8 @@ def choose_loader(section: TrainSection, device: Any, sample_bytes: int) -> Load
     return LoaderChoice(arguments, told + _instead(preset, asked) + cut)
 
 
-def _memory(chosen: DeviceChoice, gpus: Any) -> int | None:
-    if chosen.device.type != "cuda":
-        return None
-    memory: int = gpus[chosen.device.index or 0].memory
-    return memory
+def _memory(chosen: DeviceChoice, gpus: Sequence[Gpu]) -> int | None:
+    return None if chosen.device.type != "cuda" else gpus[chosen.device.index or 0].memory
 
 
 def _told(preset: LoaderSettings) -> str:

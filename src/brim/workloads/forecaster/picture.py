@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from brim.record.words import printable
 from brim.workloads.forecaster.data.dates import shown_time
 from brim.workloads.forecaster.forecasts import SeriesForecast
 
-Array = np.ndarray[Any, Any]
 MOST = 12  # charts
 WIDTH, HEIGHT, COLUMNS = 460, 190, 2
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 26, 22

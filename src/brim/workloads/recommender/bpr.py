@@ -48,10 +48,7 @@ class BPR(nn.Module):
         return self.items.weight if items is None else self.items.weight.index_select(0, items)
 
     recommend = recommend
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model to a folder that needs nothing else."""
-        save_pretrained(self, folder)
+    save_pretrained = save_pretrained
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "BPR":

@@ -1,6 +1,6 @@
 from torch.utils.data import DataLoader
 
-from brim.doctor.watching.feed.batch_costs import LOADERS, BatchCost, BatchCosts
+from brim.doctor.watching.feed.batch_costs import LOADERS, BatchCosts, LoaderCost
 
 
 class Opens:
@@ -28,5 +28,5 @@ def test_files_and_batches_are_counted_here_and_in_workers(unhooked):
 
 
 def test_places_beyond_the_last_are_not_counted():
-    assert BatchCosts().total(LOADERS) == BatchCost()
-    assert BatchCost(3, 2.0).since(BatchCost(1, 0.5)) == BatchCost(2, 1.5)
+    assert BatchCosts().total(LOADERS) == LoaderCost()
+    assert LoaderCost(3, 2.0).since(LoaderCost(1, 0.5)) == LoaderCost(2, 1.5)

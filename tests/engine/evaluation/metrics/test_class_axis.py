@@ -8,7 +8,7 @@ from torch import nn
 import brim
 from brim.engine.evaluation.metrics.named import named_metric
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
-from brim.engine.evaluation.metrics.summed_metric import added, together
+from brim.engine.evaluation.metrics.summed_metric import added, sums_on_host
 from brim.errors import ConfigError
 
 CLASSES = 6
@@ -26,7 +26,7 @@ def value(name, of_batches):
     metric, sums = named_metric(name), None
     for scores, target in of_batches:
         sums = added(sums, metric.part(SeenBatch(nn.Identity(), None, scores, (None, target), 8)))
-    return metric.finish(together([sums])[0])
+    return metric.finish(sums_on_host([sums])[0])
 
 
 @pytest.mark.parametrize("name", ["accuracy", "top5_accuracy", "f1", "precision", "recall"])

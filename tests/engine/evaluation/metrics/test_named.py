@@ -9,7 +9,7 @@ from torch import nn
 
 from brim.engine.evaluation.metrics.named import NAMED, named_metric
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
-from brim.engine.evaluation.metrics.summed_metric import added, together
+from brim.engine.evaluation.metrics.summed_metric import added, sums_on_host
 from brim.errors import ConfigError
 
 CLASSES = 7
@@ -21,7 +21,7 @@ def value(name, batches, loss_fn=None, model=None):
     for outputs, target in batches:
         batch = target if isinstance(target, dict) else (None, target)
         sums = added(sums, metric.part(SeenBatch(model or nn.Identity(), loss_fn, outputs, batch, len(outputs))))
-    return metric.finish(together([sums])[0])
+    return metric.finish(sums_on_host([sums])[0])
 
 
 def ragged(outputs, target):

@@ -8,7 +8,7 @@ from brim.engine.evaluation.metrics.summed_metric import (
     added,
     ratio,
     sums_of_masks,
-    together,
+    sums_on_host,
     total_and_count,
 )
 
@@ -51,4 +51,4 @@ def test_a_class_that_was_not_seen_before_counts_as_zero(sums, part, expected):
 
 def test_several_vectors_are_read_at_once_and_come_apart_again():
     vectors = [torch.tensor([1.0, 2.0]), torch.tensor([]), torch.tensor([3.0])]
-    assert together(vectors) == [[1, 2], [], [3]] and together([]) == []
+    assert sums_on_host(vectors) == [[1, 2], [], [3]] and sums_on_host([]) == []

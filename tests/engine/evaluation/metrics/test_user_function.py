@@ -9,7 +9,7 @@ from torch import nn
 
 from brim.engine.components.loss import Loss
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
-from brim.engine.evaluation.metrics.summed_metric import added, together
+from brim.engine.evaluation.metrics.summed_metric import added, sums_on_host
 from brim.engine.evaluation.metrics.user_function import function_metric
 from brim.errors import ConfigError
 
@@ -20,7 +20,7 @@ def value(function, sizes=(3, 1, 6)):
     metric, sums = function_metric("mine", function), None
     for part in X.split(list(sizes)):
         sums = added(sums, metric.part(SeenBatch(nn.Identity(), None, part, (part, part), len(part))))
-    return metric.finish(together([sums])[0])
+    return metric.finish(sums_on_host([sums])[0])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers.logger import Logger
 from brim.errors import CannotFit, ConfigError
 from brim.integrations.lightning import BrimCallback
 from brim.integrations.lightning.trainer import callback
-from brim.integrations.lightning.trainer.callback import settings_of
+from brim.integrations.lightning.trainer.callback import WatchedProfiler, settings_of
 
 CARD = "NVIDIA H200"
 
@@ -147,3 +147,27 @@ def test_shares_on_a_gpu_add_up_to_one():
 def test_an_unknown_argument_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean refuse="):
         BrimCallback(refuses=True)
+
+
+class Profiler:
+    def __init__(self):
+        self.told = []
+
+    def start(self, name):
+        self.told.append(("start", name))
+
+    def stop(self, name):
+        self.told.append(("stop", name))
+
+    def summary(self):
+        return "summary"
+
+
+def test_the_profiler_hears_everything_and_the_reading_is_told_apart():
+    heard, inner = [], Profiler()
+    watched = WatchedProfiler(inner, lambda: heard.append("asks"), lambda: heard.append("has"))
+    with watched.profile("[_TrainingEpochLoop].train_dataloader_next"):
+        heard.append("reads")
+    with watched.profile("run_training_batch"):
+        pass
+    assert heard == ["asks", "reads", "has"] and len(inner.told) == 4 and watched.summary() == "summary"

@@ -5,7 +5,7 @@ import signal
 import pytest
 import torch
 
-from brim.workloads.recommender.encoders.kept_encodings import FILE, KeptEncodings, encodings_key
+from brim.workloads.recommender.encoders.kept_encodings import FILE, KeptEncodings, encodings_folder, encodings_key
 from brim.workloads.recommender.text_encoder import TextEncoder
 
 KEY, SHAPE = "0" * 32, (3, 2)
@@ -28,6 +28,11 @@ def said():
 @pytest.fixture
 def kept(tmp_path, said):
     return KeptEncodings(tmp_path / "encodings", said.append)
+
+
+def test_they_are_in_the_cache_folder_wherever_the_user_has_put_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("BRIM_CACHE", str(tmp_path))
+    assert encodings_folder("auto", "gpt2") == tmp_path / "brim" / "encodings"
 
 
 def test_what_was_made_once_is_read(kept):

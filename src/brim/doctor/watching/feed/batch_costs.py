@@ -12,11 +12,11 @@ from torch.utils.data._utils import fetch
 
 LOADERS, WORKERS = 16, 64  # those beyond are not counted
 _open = open  # Python's own: the script has another one
-FIELDS = 6  # those of BatchCost
+FIELDS = 6  # those of LoaderCost
 
 
 @dataclass(frozen=True)
-class BatchCost:
+class LoaderCost:
     """Totals of one loader, over all its workers."""
 
     batches: float = 0.0
@@ -26,8 +26,8 @@ class BatchCost:
     files: float = 0.0
     running: float = 0.0  # with a core
 
-    def since(self, earlier: "BatchCost") -> "BatchCost":
-        return BatchCost(*(getattr(self, n) - getattr(earlier, n) for n in self.__dataclass_fields__))
+    def since(self, earlier: "LoaderCost") -> "LoaderCost":
+        return LoaderCost(*(getattr(self, n) - getattr(earlier, n) for n in self.__dataclass_fields__))
 
 
 class BatchCosts:
@@ -62,12 +62,12 @@ class BatchCosts:
         """A file was opened, by this process."""
         self._opened += 1
 
-    def total(self, place: int) -> BatchCost:
+    def total(self, place: int) -> LoaderCost:
         """What the batches of a data set cost so far."""
         if place >= LOADERS:
-            return BatchCost()
+            return LoaderCost()
         rows = [self._read(place, worker) for worker in range(WORKERS)]
-        return BatchCost(*(sum(column) for column in zip(*rows, strict=True)))
+        return LoaderCost(*(sum(column) for column in zip(*rows, strict=True)))
 
     def _timed(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def timed(fetcher: Any, index: Any) -> Any:
@@ -77,7 +77,7 @@ class BatchCosts:
             collate = fetcher.collate_fn.last if isinstance(fetcher.collate_fn, _TimedCollate) else 0.0
             self._add(
                 self._places.get(id(fetcher.dataset), LOADERS),
-                BatchCost(
+                LoaderCost(
                     1.0,
                     time.perf_counter() - wall,
                     core_seconds() - cpu,
@@ -90,7 +90,7 @@ class BatchCosts:
 
         return timed
 
-    def _add(self, place: int, cost: BatchCost) -> None:
+    def _add(self, place: int, cost: LoaderCost) -> None:
         info = get_worker_info()
         worker = 0 if info is None else 1 + info.id
         if place < LOADERS and worker < WORKERS:

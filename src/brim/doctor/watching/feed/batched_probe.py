@@ -1,6 +1,7 @@
 """What a batch costs by one index, tried on the script's own data set before anybody advises it."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ def batched_seconds(epoch: Any, samples: int) -> float | None:
         return None
 
 
-def _timed(work: Any) -> float:
+def _timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -17,7 +17,7 @@ from torch.utils.data import dataloader as torch_loaders
 from brim.data.garbage import gc_safe_forks
 from brim.doctor.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.observation import LoaderSeen
-from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
+from brim.doctor.watching.feed.batch_costs import BatchCosts, LoaderCost
 from brim.doctor.watching.feed.batched_probe import batched_seconds
 from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
 from brim.doctor.watching.meters import Meters
@@ -166,8 +166,8 @@ class LoaderHooks:
         used = [loader for loader in self.loaders if loader.batches and loader.settings is not None]
         return tuple(loader.seen(self._cost(loader)) for loader in used)
 
-    def _cost(self, loader: WatchedLoader) -> BatchCost:
-        return BatchCost() if loader.settings is None else self.costs.total(loader.place)
+    def _cost(self, loader: WatchedLoader) -> LoaderCost:
+        return LoaderCost() if loader.settings is None else self.costs.total(loader.place)
 
     def _next(self, iterator: Any, get_next: Any) -> Any:
         watched: WatchedLoader | None = getattr(iterator, "_brim_loader", None)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, default_collat
 from brim.doctor.batch_contents import samples_in, tensors_of
 from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
-from brim.doctor.watching.feed.batch_costs import BatchCost
+from brim.doctor.watching.feed.batch_costs import LoaderCost
 from brim.doctor.watching.feed.padding import padded_share
 from brim.sizes import known_length
 
@@ -36,7 +36,7 @@ class WatchedLoader:
         self.bytes = self.tensors = 0
         self.shapes: set[tuple[Any, ...]] = set()
         self.kept: deque[Any] = deque(maxlen=KEPT)
-        self.costs_before = BatchCost()
+        self.costs_before = LoaderCost()
         self.waits, self.waited = 0, 0.0  # for batches of workers that were there already
         self.waited_before = 0.0
         self.epoch: Callable[[], Any] = lambda: None  # the iterator of its latest epoch, while that lives
@@ -56,14 +56,14 @@ class WatchedLoader:
             self.kept.append(batch)
         return samples
 
-    def begin_window(self, costs: BatchCost) -> None:
+    def begin_window(self, costs: LoaderCost) -> None:
         """From here on, counts are those of the window that is reported."""
         self.batches = self.samples = self.worker_starts = 0
         self.made = 1
         self.shapes.clear()
         self.costs_before, self.waited_before = costs, self.waited
 
-    def seen(self, costs: BatchCost) -> LoaderSeen:
+    def seen(self, costs: LoaderCost) -> LoaderSeen:
         """What there is to tell of a DataLoader, whose batches have cost so much up to now."""
         assert self.settings is not None
         cost = costs.since(self.costs_before)

@@ -49,7 +49,7 @@ Window = Sequence[Batch]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What came of a step before the optimizer: the loss, gradients, what the forward pass moved, the generator."""
 
     loss: float
@@ -187,7 +187,7 @@ class StepProof:
         (after if is_finite else here).restore()  # from weights that are not finite no step would be
         return is_finite
 
-    def _eagerly(self, here: StateCopy, window: Window) -> Outcome:
+    def _eagerly(self, here: StateCopy, window: Window) -> StepOutcome:
         limit = self.graph.clip.tensor  # of the clip, at the moment: torch reads it on the host
         with nullcontext() if limit is None else self.graph.clip.on_host(float(limit)):
             loss = self.graph.eager_gradients(own_copy(window))
@@ -201,7 +201,7 @@ class StepProof:
             told = math.nan  # as the step itself tells it
         return self._outcome(told, gradients, weights)
 
-    def _replayed(self, here: StateCopy, tensors: list[Tensor]) -> Outcome:
+    def _replayed(self, here: StateCopy, tensors: list[Tensor]) -> StepOutcome:
         self.graph.poison()
         here.restore()
         self.graph.show_gradients()
@@ -216,7 +216,7 @@ class StepProof:
         if not all(are_same(one, other) for one, other in zip(read, tensors, strict=True)):
             raise Refusal("a part of the batch does not reach the captured step")
 
-    def _compare(self, here: StateCopy, eager: Outcome, captured: Outcome) -> float:
+    def _compare(self, here: StateCopy, eager: StepOutcome, captured: StepOutcome) -> float:
         if not torch.equal(eager.generator, captured.generator):
             raise Refusal("a captured step draws other random numbers than an eager one")
         apart = compare_gradients(eager.gradients, captured.gradients, self.rounding)
@@ -226,7 +226,7 @@ class StepProof:
         compare_buffers(before, eager.others, captured.others, self.rounding)
         return apart
 
-    def _blamed(self, refusal: Refusal, here: StateCopy, window: Window, eager: Outcome) -> Refusal:
+    def _blamed(self, refusal: Refusal, here: StateCopy, window: Window, eager: StepOutcome) -> Refusal:
         """The same refusal; or, where eager steps do not come to the same either, that."""
         self._go_back(here)
         again = self._eagerly(here, window)
@@ -263,9 +263,9 @@ class StepProof:
         named, copies = self.state.named, here.copies
         return self.state.copies_of([name for name in self.state.trained if not are_same(named[name], copies[name])])
 
-    def _outcome(self, loss: float, gradients: dict[str, Tensor], weights: dict[str, Tensor]) -> Outcome:
+    def _outcome(self, loss: float, gradients: dict[str, Tensor], weights: dict[str, Tensor]) -> StepOutcome:
         others = self.state.copies_of(self.state.others)
-        return Outcome(loss, gradients, others, device_generator(self.state.device), weights)
+        return StepOutcome(loss, gradients, others, device_generator(self.state.device), weights)
 
 
 def device_generator(device: torch.device) -> Tensor:

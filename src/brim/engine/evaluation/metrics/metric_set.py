@@ -18,7 +18,7 @@ from brim.engine.evaluation.metrics.summed_metric import (
     accumulation_dtype,
     added,
     ratio,
-    together,
+    sums_on_host,
     total_and_count,
 )
 from brim.engine.evaluation.metrics.torchmetrics_object import TorchmetricsObject, is_torchmetrics
@@ -111,7 +111,7 @@ class MetricSet:
             most = [max(of_ranks) for of_ranks in zip(*lengths, strict=True)]
             padded = [torch.nn.functional.pad(sums, (0, n - len(sums))) for sums, n in zip(held, most, strict=True)]
             held = list(torch.split(ranks.all_reduce(torch.cat(padded)), most))
-        return together(held)
+        return sums_on_host(held)
 
 
 def exponential(loss: float) -> float:

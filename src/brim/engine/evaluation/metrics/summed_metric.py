@@ -69,7 +69,7 @@ def added(sums: Tensor | None, part: Tensor) -> Tensor:
     return sums + part
 
 
-def together(vectors: Sequence[Tensor]) -> list[Sums]:
+def sums_on_host(vectors: Sequence[Tensor]) -> list[Sums]:
     """The numbers of several vectors; the device is asked once."""
     numbers: Sums = torch.cat(list(vectors)).cpu().tolist() if vectors else []
     found, start = [], 0

@@ -71,7 +71,7 @@ def train(
     if datamodule is not None:
         check_hooks(datamodule)
     check_callbacks_of(module)
-    if not Ranks.here().is_alone:
+    if not Ranks.from_environment().is_alone:
         raise ConfigError(
             "train computes in one process, and this is one of several ranks; start it without torchrun, or hand "
             "training_step to brim.Trainer as loss_fn"

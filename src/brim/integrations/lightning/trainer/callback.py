@@ -1,7 +1,8 @@
 """brim in Lightning's own trainer: a forecast before the first step, memory and shares of time in its loggers."""
 
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from brim.arguments.known import known_arguments
@@ -13,11 +14,11 @@ from brim.errors import BrimError, CannotFit, ConfigError, first_line
 from brim.hardware.memory_use import memory_in_use
 from brim.integrations.lightning.trainer.library import callback_class
 from brim.integrations.lightning.trainer.memory_forecast import forecast, largest_batch
-from brim.integrations.lightning.trainer.watched_profiler import WatchedProfiler
 from brim.memory import Forecast
 from brim.record import Journal
 from brim.sizes import show_bytes
 
+READING = "train_dataloader_next"  # of the loop that trains; the validation's has another name
 PRECISIONS = {"32-true": "32", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed", "bf16-true": "bf16-true"}
 STRATEGIES = {"SingleDeviceStrategy": "single", "DDPStrategy": "ddp"}
 Base: Any = callback_class()
@@ -142,3 +143,33 @@ def _advice(module: Any, batch: Any, settings: dict[str, Any]) -> str:
         return f"batches of {largest_batch(module, batch, **settings)} would"
     except BrimError as error:
         return str(error)
+
+
+class WatchedProfiler:
+    """A profiler of Lightning's, which hears everything as before, and two functions that hear of the reading."""
+
+    def __init__(self, profiler: Any, asks: Callable[[], Any], has: Callable[[], Any]) -> None:
+        self.profiler = profiler
+        self._asks, self._has = asks, has
+
+    def start(self, action_name: str) -> None:
+        self.profiler.start(action_name)
+        if READING in action_name:
+            self._asks()
+
+    def stop(self, action_name: str) -> None:
+        if READING in action_name:
+            self._has()
+        self.profiler.stop(action_name)
+
+    @contextmanager
+    def profile(self, action_name: str) -> Iterator[str]:
+        """As Lightning's own, which would call its own ``start`` and ``stop``."""
+        try:
+            self.start(action_name)
+            yield action_name
+        finally:
+            self.stop(action_name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.profiler, name)

@@ -3,11 +3,9 @@
 In: a data set's splits and models that rank. Out: metrics with intervals.
 """
 
-from brim.workloads.recommender.comparison.bootstrap import Interval, difference_interval, mean_interval
 from brim.workloads.recommender.comparison.cold_items import AmongItems, GenrePopularity, GenreTaste, hold_out_items
-from brim.workloads.recommender.comparison.judge import Judge
-from brim.workloads.recommender.comparison.rare_items import less_rated_half, only_items
-from brim.workloads.recommender.comparison.rows import Row
+from brim.workloads.recommender.comparison.judge import Judge, less_rated_half, only_items
+from brim.workloads.recommender.comparison.rows import Interval, Row, difference_interval, mean_interval
 from brim.workloads.recommender.comparison.settings import ComparisonSettings
 from brim.workloads.recommender.comparison.side_by_side import Comparison, compare
 

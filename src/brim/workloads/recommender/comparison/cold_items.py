@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.errors import ConfigError
-from brim.workloads.recommender.comparison.rare_items import only_items
+from brim.workloads.recommender.comparison.judge import only_items
 from brim.workloads.recommender.dataset import Movie
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.loaders import scorer

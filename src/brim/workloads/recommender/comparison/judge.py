@@ -1,9 +1,10 @@
 """What is measured of a model that ranks: on all items, and on those that are rated less."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from brim.workloads.recommender.comparison.rare_items import less_rated_half, only_items
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.loaders import EvalDataLoader
 
@@ -43,3 +44,17 @@ class Judge:
         everything = self.test.evaluate_each(model)
         found = {NDCG: everything[NDCG], RECALL: everything[RECALL]}
         return found if self.rare is None else {**found, RARE: self.rare.evaluate_each(model)[RECALL]}
+
+
+def less_rated_half(train_data: Interactions) -> Tensor:
+    """The ids of half of all items: those with the fewest training pairs, of equals the lower id first."""
+    counts = torch.bincount(train_data.items, minlength=train_data.n_items)
+    return torch.argsort(counts, stable=True)[: train_data.n_items // 2]
+
+
+def only_items(data: Interactions, items: Tensor) -> Interactions:
+    """The pairs with one of ``items``; as evaluation data, these are what there is to find among all items."""
+    wanted = torch.zeros(data.n_items, dtype=torch.bool)
+    wanted[items] = True
+    kept = wanted[data.items]
+    return replace(data, users=data.users[kept], items=data.items[kept])

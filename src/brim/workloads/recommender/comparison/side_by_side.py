@@ -9,13 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from brim.workloads.recommender.baselines import EASE, Popularity
-from brim.workloads.recommender.comparison.bootstrap import Interval, difference_interval
 from brim.workloads.recommender.comparison.cold_items import AmongItems, GenrePopularity, GenreTaste, hold_out_items
-from brim.workloads.recommender.comparison.fitting import Fitted, Tell, fit, tuned_ease
-from brim.workloads.recommender.comparison.judge import NDCG, RARE, RECALL, Judge
-from brim.workloads.recommender.comparison.linear_rows import linear_rows, solve
-from brim.workloads.recommender.comparison.rare_items import only_items
-from brim.workloads.recommender.comparison.rows import Row
+from brim.workloads.recommender.comparison.fitting import Fitted, Tell, fit, linear_rows, solve, tuned_ease
+from brim.workloads.recommender.comparison.judge import NDCG, RARE, RECALL, Judge, only_items
+from brim.workloads.recommender.comparison.rows import Interval, Row, difference_interval
 from brim.workloads.recommender.comparison.settings import MODELS, ComparisonSettings
 from brim.workloads.recommender.dataset import RecommenderDataset
 from brim.workloads.recommender.interactions import SPLITS, Interactions

@@ -6,8 +6,6 @@ entry is there as a whole or not at all.
 """
 
 import hashlib
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from brim.data.cache.folder import CacheFolder, discard, lock_in_use, remove_left_overs_of
 from brim.engine.state.fingerprint import contents
 from brim.errors import DataError
+from brim.hardware.host import cache_folder
 from brim.sizes import show_bytes
 from brim.whole_files import flush
 from brim.workloads.recommender.encoders.loading import TINY
@@ -26,12 +25,6 @@ from brim.workloads.recommender.encoders.pooling import AUTO
 FORMAT = 1
 MAX_SIZE = 20 << 30
 FILE, NAME, SUM = "encodings.safetensors", "encodings", "sum"
-
-
-def usual_folder() -> Path:
-    """Where encodings are kept unless somebody says otherwise."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return Path(home if home else Path.home() / ".cache") / "brim" / "encodings"
 
 
 def encodings_folder(wanted: str | Path | None, gpt2: str) -> Path | None:
@@ -44,11 +37,7 @@ def encodings_folder(wanted: str | Path | None, gpt2: str) -> Path | None:
     """
     if wanted is None or (wanted == AUTO and gpt2 == TINY):
         return None
-    return usual_folder() if wanted == AUTO else Path(wanted)
-
-
-def to_stderr(sentence: str) -> None:
-    print(f"brim: {sentence}", file=sys.stderr, flush=True)
+    return cache_folder() / "encodings" if wanted == AUTO else Path(wanted)
 
 
 def encodings_key(model: nn.Module, how: str, ids: Tensor, lengths: Tensor) -> str:

@@ -190,10 +190,7 @@ class HistoryRecommender(nn.Module):
         return self._items(self._directions())
 
     def user_vectors(self, users: Tensor) -> Tensor:
-        pairs = self._rows().pairs_of(users)
-        watched = torch.zeros(len(users), self.n_items, dtype=torch.bool, device=users.device)
-        watched[pairs.rows, pairs.items] = True
-        return self.watcher_vectors(watched)
+        return self.watcher_vectors(self._rows().matrix_of(users))
 
     def watcher_vectors(self, watched: Tensor) -> Tensor:
         """The vectors of anybody, from a matrix that is True for each item they watched."""
@@ -209,10 +206,7 @@ class HistoryRecommender(nn.Module):
         return torch.cat([directions, self.bias.min().expand(len(texts), 1)], 1)
 
     recommend = recommend
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model to a folder; only to read new texts does it need its encoder beside that."""
-        save_pretrained(self, folder)
+    save_pretrained = save_pretrained
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "HistoryRecommender":
@@ -238,8 +232,7 @@ class HistoryRecommender(nn.Module):
         return torch.cat([people, torch.ones_like(people[:, :1])], 1)
 
     def _rows(self) -> UserRows:
-        counts = self.history_counts.long()
-        return UserRows(self.history_items.long(), counts.cumsum(0) - counts, counts, self.n_items)
+        return UserRows.laid_out(self.history_items, self.history_counts, self.n_items)
 
     def _habits_of_all(self) -> Tensor:
         """Those of whoever watched anything."""

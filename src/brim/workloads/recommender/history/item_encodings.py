@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.errors import ConfigError
-from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_folder, to_stderr
+from brim.errors import ConfigError, to_stderr
+from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_folder
 from brim.workloads.recommender.encoders.pooling import AUTO
 from brim.workloads.recommender.text_encoder import TextEncoder
 

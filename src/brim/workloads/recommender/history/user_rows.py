@@ -31,7 +31,13 @@ class UserRows:
         """A pair that is there twice counts once."""
         pairs = torch.unique(data.users * data.n_items + data.items)
         counts = torch.bincount(pairs // data.n_items, minlength=data.n_users)
-        return cls(pairs % data.n_items, counts.cumsum(0) - counts, counts, data.n_items)
+        return cls.laid_out(pairs % data.n_items, counts, data.n_items)
+
+    @classmethod
+    def laid_out(cls, items: Tensor, counts: Tensor, n_items: int) -> "UserRows":
+        """Of items that lie user after user already, as a model keeps them."""
+        counts = counts.long()
+        return cls(items.long(), counts.cumsum(0) - counts, counts, n_items)
 
     def pairs_of(self, users: Tensor) -> Pairs:
         counts = self.counts[users]
@@ -39,3 +45,10 @@ class UserRows:
         begin = self.starts[users] - (counts.cumsum(0) - counts)
         positions = torch.arange(len(rows), device=users.device) + begin[rows]
         return Pairs(rows, self.items[positions], positions)
+
+    def matrix_of(self, users: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
+        """A row for each user, with True (or 1) for each item that they watched."""
+        pairs = self.pairs_of(users)
+        watched = torch.zeros(len(users), self.n_items, dtype=dtype, device=users.device)
+        watched[pairs.rows, pairs.items] = True
+        return watched

@@ -141,17 +141,17 @@ class LinearRecommender(nn.Module):
 
     @torch.no_grad()
     def _solve(self, settings: LinearSettings) -> None:
-        matrix = self._together(settings.user_power).double()
+        matrix = self._co_occurrences(settings.user_power).double()
         penalty = settings.regularisation + settings.denoising * matrix.diagonal()
         if len(self.mean):
-            matrix += settings.text_weight * self._alike(self.texts)
+            matrix += settings.text_weight * self._similarity(self.texts)
         matrix.diagonal().add_(penalty)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
         self.inverse_diagonal.copy_(inverse.diagonal())
         self.weights.copy_(-inverse / inverse.diagonal())
         self.weights.fill_diagonal_(0.0)
 
-    def _together(self, user_power: float) -> Tensor:
+    def _co_occurrences(self, user_power: float) -> Tensor:
         """How often items occur together, people who watched much counting less."""
         counts = self.history_counts.to(self.weights.dtype).clamp(min=1)
         shares = (counts / counts.mean()) ** (-user_power / 2)
@@ -164,7 +164,7 @@ class LinearRecommender(nn.Module):
     def _centred(self, encodings: Tensor) -> Tensor:
         return normalize(encodings - self.mean, dim=1)
 
-    def _alike(self, texts: Tensor) -> Tensor:
+    def _similarity(self, texts: Tensor) -> Tensor:
         """The squared cosines of items' texts with others: likeness of opposites is none that matters here."""
         return (self.texts @ texts.T).square()
 
@@ -177,11 +177,8 @@ class LinearRecommender(nn.Module):
         return torch.where(nothing, self.occurs / max(1, self.n_users), self._watched(users))
 
     def _watched(self, users: Tensor) -> Tensor:
-        counts = self.history_counts.long()
-        pairs = UserRows(self.history_items.long(), counts.cumsum(0) - counts, counts, self.n_items).pairs_of(users)
-        watched = torch.zeros(len(users), self.n_items, dtype=self.weights.dtype, device=users.device)
-        watched[pairs.rows, pairs.items] = 1.0
-        return watched
+        rows = UserRows.laid_out(self.history_items, self.history_counts, self.n_items)
+        return rows.matrix_of(users, self.weights.dtype)
 
     def watcher_vectors(self, watched: Tensor) -> Tensor:
         """The vectors of anybody, from a matrix that is True for each item they watched."""
@@ -197,7 +194,7 @@ class LinearRecommender(nn.Module):
     def encoded_item_vectors(self, encodings: Tensor) -> Tensor:
         """The same of encodings that are there already."""
         # P from B and diag(P); the column of an item without pairs is then P times its likenesses.
-        alike = self.text_weight * self._alike(self._centred(encodings)) * self.inverse_diagonal[:, None]
+        alike = self.text_weight * self._similarity(self._centred(encodings)) * self.inverse_diagonal[:, None]
         columns = alike - self.weights @ alike
         return (columns * self._scale(torch.zeros_like(self.occurs[:1]))).T
 
@@ -205,10 +202,7 @@ class LinearRecommender(nn.Module):
         return (occurs + COUNT_OFFSET) ** -self.discount
 
     recommend = recommend
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model to a folder; only to read new texts does it need its encoder beside that."""
-        save_pretrained(self, folder)
+    save_pretrained = save_pretrained
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "LinearRecommender":
