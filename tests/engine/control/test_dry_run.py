@@ -160,7 +160,7 @@ def test_what_a_loss_keeps_and_trains_by_itself_is_as_before(by_function):
     brim.Trainer(
         model, [(X, Y)], loss_fn=loss, device="cpu", threads=1, optimizer=optimizer, fast_dev_run=True, loggers=[]
     ).fit()
-    assert (average, float(centre), past, float(weight)) == (0.0, 0.0, [], 1.0)
+    assert (average, float(centre), past, weight.item()) == (0.0, 0.0, [], 1.0)
 
 
 def test_parameters_of_an_optimizer_that_are_not_found_in_the_loss_are_as_before():
@@ -174,7 +174,7 @@ def test_parameters_of_an_optimizer_that_are_not_found_in_the_loss_are_as_before
     brim.Trainer(
         model, [(X, Y)], loss_fn=loss, device="cpu", threads=1, optimizer=optimizer, fast_dev_run=True, loggers=[]
     ).fit()
-    assert float(hidden.weight) == 1.0
+    assert hidden.weight.item() == 1.0
 
 
 def test_what_cannot_be_put_back_is_told(capsys):
