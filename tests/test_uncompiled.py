@@ -1,5 +1,8 @@
 """What the user has compiled is left as it was by everything that watches the operators of a model."""
 
+import _thread
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +65,66 @@ def test_a_model_whose_memory_was_forecast_is_still_compiled(compiles):
     trace_steps(job, 8, H200, (2, 11), 2)
     model(torch.zeros(4, 8))
     assert compiled
+
+
+def test_two_threads_that_overlap_leave_the_compiler_as_it_was(compiles):
+    made, compiled = compiles
+    model, found = made(), {}
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with uncompiled():
+            first_in.set()
+            second_in.wait()
+        first_out.set()
+
+    def second():
+        first_in.wait()
+        with uncompiled():
+            second_in.set()
+            first_out.wait()
+            model(torch.zeros(4, 8))
+            found["within"] = len(compiled)
+
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found["within"] == 0
+    model(torch.zeros(4, 8))
+    assert compiled
+
+
+def test_other_threads_are_compiled_meanwhile_but_for_those_that_are_not_pythons(compiles):
+    made, compiled = compiles
+    found = {}
+
+    def look(key, done):
+        made()(torch.zeros(4, 8))
+        found[key] = len(compiled)
+        done.set()
+
+    with uncompiled():
+        for key, start in (("of autograd", _thread.start_new_thread), ("another", in_a_thread)):
+            done = threading.Event()
+            start(look, (key, done))
+            done.wait()
+    assert found == {"of autograd": 0, "another": 1}
+
+
+def in_a_thread(function, arguments):
+    threading.Thread(target=function, args=arguments).start()
+
+
+def test_a_stance_that_the_user_takes_or_leaves_meanwhile_stays(compiles):
+    made, compiled = compiles
+    taken = torch.compiler.set_stance("default")
+    with uncompiled():
+        taken = torch.compiler.set_stance("force_eager")  # for good, and puts back what it found in here
+    made()(torch.zeros(4, 8))
+    assert not compiled
+    taken.__exit__(None, None, None)
+    made()(torch.zeros(4, 8))
+    assert compiled
+    torch.compiler.set_stance("default")

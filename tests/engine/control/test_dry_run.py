@@ -1,5 +1,6 @@
 """One batch of everything, and no trace of it."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,52 @@ def test_gradients_and_generators_are_as_before(had):
     for parameter, gradient in zip((*model.parameters(), scale), before, strict=True):
         assert torch.equal(parameter.grad, gradient) if had else parameter.grad is None
     assert torch.equal(own.get_state(), states[0]) and torch.equal(drawn.get_state(), states[1])
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_what_a_loss_keeps_and_trains_by_itself_is_as_before(by_function):
+    model, weight, centre, past = nn.Linear(4, 1), nn.Parameter(torch.ones(1)), torch.zeros(1), []
+    average = 0.0
+
+    def loss(model, batch):
+        nonlocal average, centre
+        found = nn.functional.mse_loss(model(batch[0]), batch[1])
+        average, centre = average + found.item(), centre + batch[0].mean()
+        past.append(average)
+        return found * weight.exp().sum()
+
+    def made(parameters):
+        return torch.optim.Adam([*parameters, weight], lr=0.1)
+
+    optimizer = made if by_function else made(model.parameters())
+    brim.Trainer(
+        model, [(X, Y)], loss_fn=loss, device="cpu", threads=1, optimizer=optimizer, fast_dev_run=True, loggers=[]
+    ).fit()
+    assert (average, float(centre), past, weight.item()) == (0.0, 0.0, [], 1.0)
+
+
+def test_parameters_of_an_optimizer_that_are_not_found_in_the_loss_are_as_before():
+    model, hidden = nn.Linear(4, 1), threading.local()
+    hidden.weight = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.Adam([*model.parameters(), hidden.weight], lr=0.1)
+
+    def loss(model, batch):
+        return nn.functional.mse_loss(model(batch[0]), batch[1]) * hidden.weight.exp().sum()
+
+    brim.Trainer(
+        model, [(X, Y)], loss_fn=loss, device="cpu", threads=1, optimizer=optimizer, fast_dev_run=True, loggers=[]
+    ).fit()
+    assert hidden.weight.item() == 1.0
+
+
+def test_what_cannot_be_put_back_is_told(capsys):
+    numbers = (number for number in range(100))
+
+    def loss(model, batch):
+        return nn.functional.mse_loss(model(batch[0]), batch[1]) * (1 + next(numbers))
+
+    brim.Trainer(nn.Linear(4, 1), [(X, Y)], loss_fn=loss, device="cpu", threads=1, fast_dev_run=True, loggers=[]).fit()
+    assert "what the loss keeps in Python may not be: it holds a generator" in capsys.readouterr().err
 
 
 def test_classes_of_optimizers_have_no_state_to_put_back():

@@ -55,6 +55,21 @@ def test_a_number_that_moved_and_is_not_built_again_is_told():
     assert "Scaled.scale had changed by then" in told(lambda data: setattr(data, "scale", 0.5))
 
 
+def test_a_number_of_the_class_that_an_object_gets_a_value_of_its_own_for_is_told():
+    class Counting(Scaled):
+        reads = 0
+
+        def __init__(self):
+            super().__init__()
+            del self.reads
+
+        def __getitem__(self, index):
+            self.reads += 1
+            return X[index] * self.reads
+
+    assert "Counting.reads had changed by then" in told(lambda data: data[3], kind=Counting)
+
+
 @pytest.mark.parametrize(
     ("moved_by", "builds"),
     [

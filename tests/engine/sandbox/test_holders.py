@@ -63,6 +63,23 @@ def test_closures_globals_functions_and_arguments_are_found():
     assert (found[function], found[function.replace("noted", "default 0")]) == (7, [])
 
 
+def test_names_of_what_a_library_wraps_around_a_function_are_not_asked():
+    calls = 0
+
+    @torch.compile(backend="eager")
+    def loss(model, batch):
+        nonlocal calls
+        calls += 1
+        return model(batch).sum()
+
+    loss.noted = 7
+    _, codes = find_holders(Model(), torch.no_grad()(loss))
+    found = values(Model(), torch.no_grad()(loss))
+    assert found["calls"] == 0 and 7 in found.values()
+    assert not {"_stance", "config", "callback", "ctx_factory"} & set(found)
+    assert {code.co_filename for code in codes} == {__file__}
+
+
 def test_an_object_with_a_state_of_its_own_is_asked_for_that_unless_others_keep_it():
     model = nn.Linear(1, 1)
     optimizer = torch.optim.Adam(model.parameters())

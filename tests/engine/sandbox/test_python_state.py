@@ -1,5 +1,6 @@
 """Whatever users' code keeps in Python is put back in place."""
 
+import importlib
 import itertools
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -96,6 +97,23 @@ def test_closures_defaults_and_nonlocals_are_put_back() -> None:
     state.restore()
     assert (calls, list(memory), best, loss.__defaults__) == (0, [1, 2], [3.0], ([],))
     assert not hasattr(loss, "last")
+
+
+def test_what_a_library_wraps_around_a_function_is_left_alone_and_the_function_put_back(monkeypatch) -> None:
+    calls = 0
+
+    @torch.compile(backend="eager")
+    def score(x):
+        nonlocal calls
+        calls += 1
+        return x
+
+    eval_frame = importlib.import_module("torch._dynamo.eval_frame")
+    monkeypatch.setattr(eval_frame, "_stance", eval_frame._stance)  # put back afterwards
+    state = PythonState(torch.no_grad()(score))
+    calls, eval_frame._stance = 1, "another"
+    state.restore()
+    assert (calls, eval_frame._stance) == (0, "another")
 
 
 def test_objects_with_slots_and_class_attributes_are_put_back() -> None:

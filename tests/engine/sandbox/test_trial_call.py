@@ -4,12 +4,14 @@ import logging
 import random
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from brim.engine.sandbox.trial_call import WritesFiles, trial_call
+from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles, trial_call
 
 
 def test_nothing_of_a_trial_call_is_printed_and_others_go_on_speaking(capsys) -> None:
@@ -26,6 +28,48 @@ def test_nothing_of_a_trial_call_is_printed_and_others_go_on_speaking(capsys) ->
     print("after")
     said = capsys.readouterr()
     assert said.out == "another thread\nafter\n" and said.err == ""
+
+
+def test_trials_of_two_threads_leave_what_belongs_to_the_process_as_it_was() -> None:
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with trial_call():
+            first_in.set()
+            second_in.wait(0.2)  # which comes only after this one
+        first_out.set()
+
+    def second():
+        first_in.wait()
+        with trial_call():
+            second_in.set()
+            first_out.wait()
+
+    before = sys.stdout, sys.stderr, warnings.filters, logging.root.manager.disable
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (sys.stdout, sys.stderr, warnings.filters, logging.root.manager.disable) == before
+
+
+def test_other_threads_step_their_optimizers_and_log_meanwhile(caplog) -> None:
+    weight, own = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    weight.grad = own.grad = torch.ones(1)
+
+    def train():
+        torch.optim.SGD([weight], lr=0.5).step()
+        logging.getLogger("anybody").warning("of another")
+
+    with pytest.raises(StepsOptimizer), trial_call(may_step=False):
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        logging.getLogger("anybody").warning("of the trial")
+        torch.optim.SGD([own], lr=0.5).step()
+    assert (weight.item(), own.item()) == (0.5, 1.0)
+    assert "of another" in caplog.text and "of the trial" not in caplog.text
 
 
 def test_generators_of_the_process_are_put_back() -> None:

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import torch
 
-from brim.engine.sandbox.users_code import closure_of, is_users, names_in, package_of, users_slots
+from brim.engine.sandbox.users_code import closure_of, is_users, is_users_code, names_in, package_of, users_slots
 
 
 def outer(factor):
@@ -29,6 +29,12 @@ def test_libraries_and_python_itself_are_nobody_elses():
     assert is_users(outer) and is_users(sys.modules[__name__])
     assert not any(map(is_users, (torch.nn.Linear, np.random.Generator, collections.OrderedDict, torch)))
     assert package_of(torch.nn.Linear) == "torch"
+
+
+def test_what_a_library_wraps_around_a_function_goes_by_its_name_and_is_no_code_of_the_users():
+    wrapped = torch.no_grad()(outer)
+    assert is_users(wrapped) and is_users_code(outer)
+    assert not is_users_code(wrapped)
 
 
 def test_names_of_functions_within_a_function_are_found():

@@ -25,6 +25,7 @@ from brim.engine.compiled.caches_off import caching_configs, without_caches
 from brim.engine.components.loss import CountedLoss, LossOf
 from brim.engine.oom.activation_checkpointing import BEFORE, is_checkpointed
 from brim.replaced import replaced
+from brim.uncompiled import compiler_stance
 
 RECOMPILE = "Detected recompile when torch.compile stance is"
 Mode = tuple[bool, bool]  # whether the model trains, and whether gradients are wanted
@@ -153,7 +154,7 @@ class CompiledLoss:
                 yield
         else:
             try:
-                with torch.compiler.set_stance("fail_on_recompile"):
+                with compiler_stance("fail_on_recompile"):
                     yield
             except RuntimeError as error:
                 if not str(error).startswith(RECOMPILE):

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -21,6 +21,7 @@ from brim.data.randomness.generators import set_state, state_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.run_state.user_order import generators_of
+from brim.engine.sandbox.python_state import CannotPutBack, PythonState
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
 from brim.record.loggers import without_trackers
@@ -115,6 +116,8 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
     kept = [(part, host_copy(part.state_dict())) for part in held]
     gradients = [(p, None if p.grad is None else p.grad.clone()) for part in held for p in _parameters(part)]
     modules = [module for part in held if isinstance(part, nn.Module) for module in part.modules()]
+    in_modules = {id(weight) for module in modules for weight in module._parameters.values()}
+    others = {p: p.detach().clone() for part in held for p in _parameters(part) if id(p) not in in_modules}
     types, strides = [(module, _types(module)) for module in modules], _strides(modules)
     shapes = [(module, {name: _shape(one) for name, one in module._buffers.items()}) for module in modules]
     unsaved = [(module, own, host_copy(own)) for module in modules for own in [_not_in_state(module)]]
@@ -132,8 +135,23 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
                 module._buffers[name] = _refilled(buffer, own[name], copies[name])
         for part, state in kept:
             part.load_state_dict(state)
+        for parameter, value in others.items():  # that an optimizer holds beside those of the model
+            parameter.detach().copy_(value)
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+@contextmanager
+def python_put_back(*roots: Any, but_for: Iterable[nn.Module]) -> Iterator[str]:
+    """What users' code keeps in Python is afterwards as it was; gives the reason where it cannot be."""
+    try:
+        state, why_not = PythonState(*roots, but_for=but_for), ""
+    except CannotPutBack as error:
+        state, why_not = PythonState(), str(error)
+    try:
+        yield why_not
+    finally:
+        state.restore()
 
 
 @contextmanager

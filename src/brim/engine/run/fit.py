@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.checkpoints.weights import save_weights
 from brim.engine.components.two_pass import criterion_in
 from brim.engine.components.weights_before import WeightsBefore
-from brim.engine.control.dry_run import data_generators_put_back, dry_folder, put_back
+from brim.engine.control.dry_run import data_generators_put_back, dry_folder, put_back, python_put_back
 from brim.engine.evaluation.evaluation import detach_ranks
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.activation_checkpointing import checkpointing_put_back
@@ -58,10 +61,16 @@ class Fit:
         settings = setup.settings
         parts = setup.model, setup.loss_fn, criterion_in(setup.loss_fn), settings.optimizer, settings.scheduler
         data = trainer.train_data, trainer.eval_data, trainer.test_data
-        with dry_folder(trainer.run_dir) as folder, put_back(*parts), data_generators_put_back(*data):
+        modules = [part for part in parts if isinstance(part, nn.Module)]
+        users = [part for part in parts if not isinstance(part, Optimizer | LRScheduler)]
+        with (
+            dry_folder(trainer.run_dir) as folder, put_back(*parts), data_generators_put_back(*data),
+            python_put_back(*users, but_for=modules) as why_not,
+        ):  # fmt: skip
             result = self.run(folder)
         setup.journal.say(
             "fast_dev_run: one batch of everything went through; nothing was written, weights are as before"
+            + (f", but what the loss keeps in Python may not be: {why_not}" if why_not else "")
         )
         return result
 

@@ -20,7 +20,7 @@ from brim.data.randomness.generators import GENERATORS
 from brim.engine.sandbox.holders import codes_of, has_state_dict
 from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.python_state import NO_OBJECTS
-from brim.engine.sandbox.users_code import closure_of, is_users, names_in
+from brim.engine.sandbox.users_code import closure_of, is_users, is_users_code, names_in
 from brim.engine.state.host_copy import copy_bytes
 from brim.engine.state.plain_value import DICTS, LISTS, digest_of, to_plain
 from brim.errors import some_of
@@ -179,4 +179,5 @@ def _named_by(function: FunctionType) -> Iterator[Any]:
     """What a function of the user's closes over, and the globals that it names."""
     if is_users(function):
         yield from (held for _, held in closure_of(function))
+    if is_users_code(function):
         yield from (function.__globals__.get(name) for name in names_in(function.__code__))

@@ -20,7 +20,14 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.sandbox.named_state import GONE, Named, NamedState
 from brim.engine.sandbox.python_state import OF_EVERY_MODULE, OPAQUE
-from brim.engine.sandbox.users_code import LIBRARIES, is_users, names_in, package_of, users_slots
+from brim.engine.sandbox.users_code import (
+    LIBRARIES,
+    is_users,
+    is_users_code,
+    names_in,
+    package_of,
+    users_slots,
+)
 
 MOST_HOLDERS = 20_000
 MOST_ITEMS = 64  # of a container that are looked into
@@ -190,7 +197,7 @@ class _HolderFinder:
 
     def codes(self) -> list[CodeType]:
         """The code of all functions and classes that were found."""
-        return [*[one.__code__ for one in self._named.functions], *codes_of(self._names)]
+        return [*[one.__code__ for one in self._named.functions if is_users_code(one)], *codes_of(self._names)]
 
     def _add(self, label: str, holder: Holder) -> None:
         while label in self._found:  # another of the same name

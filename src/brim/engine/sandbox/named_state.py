@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from brim.engine.sandbox.python_state import OF_EVERY_MODULE, PLAIN
-from brim.engine.sandbox.users_code import closure_of, is_users, names_in
+from brim.engine.sandbox.users_code import closure_of, is_users, is_users_code, names_in
 
 MOST_FOLLOWED = 2000  # functions, classes and objects
 MOST_ITEMS = 64  # of a container that are followed
@@ -167,7 +167,10 @@ class NamedState:
         original = getattr(function, "__wrapped__", None) or getattr(function, "_torchdynamo_orig_callable", None)
         if original is not None:
             self._follow(function.__name__, original)
-        if not is_users(function):
+        if not is_users_code(function):
+            self._follow_all(
+                function.__name__, [held for _, held in closure_of(function)] if is_users(function) else []
+            )
             return
         names = list(dict.fromkeys(names_in(function.__code__)))
         self._names.update(names)

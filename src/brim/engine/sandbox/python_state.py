@@ -22,11 +22,19 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from brim.data.randomness.generators import GENERATORS
 from brim.engine.sandbox import places
-from brim.engine.sandbox.users_code import is_users, names_in, package_of, users_slots
+from brim.engine.sandbox.users_code import (
+    closure_of,
+    is_users,
+    is_users_code,
+    names_in,
+    package_of,
+    users_slots,
+)
 from brim.errors import a_type
 
 # Nothing of these is anybody's training state, and putting them back would break them.
 OPAQUE = ("threading", "_thread", "logging", "io", "_io", "socket", "multiprocessing", "concurrent", "asyncio", "rich")
+COMPILER = ("torch._dynamo.", "torch._inductor.")  # what it has made stays: the user's code is compiled as it was
 MOST_OBJECTS = 100_000
 MOST_ITEMS = 10_000  # of a container that are looked into; the container itself is copied whole
 MOST_BYTES = 1 << 30  # of tensors and arrays whose content is kept
@@ -153,7 +161,8 @@ class _PlaceFinder:
 
     def _visit_object(self, value: Any) -> None:
         package = package_of(type(value))
-        if package in OPAQUE or (package == "brim" and not isinstance(value, nn.Module)):
+        is_foreign = package == "brim" or type(value).__module__.startswith(COMPILER)
+        if package in OPAQUE or (is_foreign and not isinstance(value, nn.Module)):
             return
         self._visit_container(value)
         if isinstance(value, nn.Module):
@@ -201,6 +210,9 @@ class _PlaceFinder:
         self._to_visit += [function.__defaults__, function.__kwdefaults__]
         self._visit_names(function.__dict__, list(function.__dict__))
         self.places.append(places.NewNames(function.__dict__))
+        if not is_users_code(function):  # around the user's: its names are a library's affair
+            self._to_visit += [getattr(function, "__wrapped__", None), *[held for _, held in closure_of(function)]]
+            return
         for cell in function.__closure__ or ():
             try:
                 cell.cell_contents  # noqa: B018 (raises where it is not filled yet)

@@ -18,12 +18,15 @@ from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.numbers.gather_scope import Alone, gathering
 from brim.engine.sandbox.python_state import PythonState
 from brim.errors import a_type
+from brim.replaced import replaced
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = (
     "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.system",
     "shutil.copyfile", "shutil.move", "shutil.rmtree", "socket.connect", "sqlite3.connect", "subprocess.Popen",
 )  # fmt: skip
+# What a trial puts back and replaces belongs to the process: of two that overlap, the second would leave the first's.
+_ONE_AT_A_TIME = threading.RLock()
 COMPILERS = ("_inductor", "_dynamo", "triton", "importlib")  # they keep files of their own, whoever calls them
 
 
@@ -44,9 +47,17 @@ def trial_call(
     Afterwards their Python state and all random generators are as before; calling what this yields puts them back
     between two calls. What they print is discarded. Where they would write a file, start a process or speak to the
     network, :class:`WritesFiles` is raised instead; and without ``may_step`` :class:`StepsOptimizer`, where a loss has
-    an optimizer of its own. The tensors of the modules in ``but_for`` are kept by the caller.
+    an optimizer of its own. The tensors of the modules in ``but_for`` are kept by the caller. One thread at a time
+    makes such calls, and others go on training meanwhile.
     """
-    home = device or torch.device("cpu")
+    with _ONE_AT_A_TIME, _trial(roots, device or torch.device("cpu"), but_for, may_step) as rewind:
+        yield rewind
+
+
+@contextmanager
+def _trial(
+    roots: tuple[Any, ...], home: torch.device, but_for: Iterable[nn.Module], may_step: bool
+) -> Iterator[Callable[[], None]]:
     state, generators = PythonState(*roots, but_for=but_for), generator_states(home)
 
     def rewind() -> None:
@@ -63,8 +74,11 @@ def trial_call(
 
 @contextmanager
 def _without_stepping() -> Iterator[None]:
+    own = threading.get_ident()
+
     def refuse(optimizer: Any, *_: Any) -> None:
-        raise StepsOptimizer(f"it lets {a_type(optimizer)} step")
+        if threading.get_ident() == own or isinstance(threading.current_thread(), threading._DummyThread):
+            raise StepsOptimizer(f"it lets {a_type(optimizer)} step")  # here, or in a thread of autograd's
 
     handle = register_optimizer_step_pre_hook(refuse)
     try:
@@ -76,15 +90,17 @@ def _without_stepping() -> Iterator[None]:
 @contextmanager
 def _silence() -> Iterator[None]:
     """Discard what this thread prints, logs and warns; others go on speaking."""
-    level = logging.root.manager.disable
+    own, write = threading.get_ident(), logging.Logger.callHandlers
     out, err = _OthersOnly(sys.stdout), _OthersOnly(sys.stderr)
+
+    def write_others(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if threading.get_ident() != own:
+            write(logger, record)
+
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logging.disable(logging.CRITICAL)
-        try:
+        with replaced((logging.Logger, "callHandlers", write_others)):
             yield
-        finally:
-            logging.disable(level)
 
 
 class _OthersOnly:

@@ -13,13 +13,22 @@ INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))  # as
 
 def is_users(thing: Any) -> bool:
     """Whether a class, function or module is the user's own code, not Python's or a library's."""
-    name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
-    package = str(name or "").split(".")[0]
+    return _is_of_users(thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None))
+
+
+def is_users_code(function: FunctionType) -> bool:
+    """Whether the code of a function is the user's: what a library wraps around one goes by the name of that."""
+    return _is_of_users(function.__globals__.get("__name__"))
+
+
+def _is_of_users(module: Any) -> bool:
+    name = str(module or "")
+    package = name.split(".")[0]
     if package == "__main__":
         return True
     if package in LIBRARIES or package in sys.stdlib_module_names:
         return False
-    file = getattr(sys.modules.get(str(name)), "__file__", None)
+    file = getattr(sys.modules.get(str(module)), "__file__", None)
     return file is None or not str(file).startswith(INSTALLED)
 
 
