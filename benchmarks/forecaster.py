@@ -6,6 +6,9 @@ ETTh2 with the same settings, and on the exchange rates (90 to 30), some seeds e
 epoch by the validation loss; the test split is judged once, at the end. Beside each stand the naive forecasts and the
 same model without the LSTM.
 
+``defaults`` runs ``brim train workload=forecaster`` on the same data sets, with nothing set but the file, both lengths and
+the split, and keeps the table of each run: its first row is what the run forecasts.
+
 ``speed`` trains the same LSTM on the same windows with brim and with a plain Lightning module (a Dataset that slices
 windows, a DataLoader, Trainer.fit with validation and a checkpoint after each epoch), each in a process of its own, in
 turns (ETTh1, 96 steps to 24, batches of 128, single steps of all channels), and tells after how many seconds of ``fit``
@@ -14,10 +17,11 @@ compiler, which the first optimizer of a process imports, is there before, as Li
 is that of the published protocols of these data sets, with which the best epoch comes late.
 
     python benchmarks/forecaster.py quality --data FOLDER [--seeds 3] [--only NAME] [--json out.json]
+    python benchmarks/forecaster.py defaults --data FOLDER [--seeds 3] [--only NAME] [--json out.json]
     python benchmarks/forecaster.py speed --data FOLDER [--rounds 3] [--device cuda] [--json out.json]
 
 FOLDER holds ``ett/ETTh1.csv``, ``ett/ETTh2.csv`` and ``exchange_rate/exchange_rate.txt``. Where ``out.json`` exists,
-the other part stays.
+the other parts stay.
 """
 
 import argparse
@@ -39,6 +43,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import brim
+from brim.config import load_config
+from brim.config.workload import open_workload
 from brim.workloads.forecaster import LSTMForecaster, SeriesDataset
 from brim.workloads.forecaster.scores import forecast_metrics, naive_rows
 
@@ -147,6 +153,36 @@ def print_rows(name: str, found: dict[str, Any]) -> None:
         print(f"{row:<32}{values['mse']:8.4f}{values['mae']:8.4f}")
     for bar in found["bars"]:
         print(f"{'met' if bar['met'] else 'MISSED'}: {bar['what']} {bar['value']:.4f}, at most {bar['limit']:.4f}\n")
+
+
+# What a user gets who sets nothing
+
+
+def defaults(folder: Path, seeds: int, device: str, names: list[str]) -> dict[str, Any]:
+    """The tables of runs with the defaults, by seed, and how far what they forecast is from repeating the last value."""
+    found = {}
+    for name, case in CASES.items():
+        if first_word(name) not in names:
+            continue
+        tables = [table_of_run(folder, case, seed, device) for seed in range(seeds)]
+        forecast = [next(iter(table.values())) for table in tables]
+        times = [row["mse"] / table["repeat last"]["mse"] for row, table in zip(forecast, tables, strict=True)]
+        found[name] = {"tables": tables, "times_repeat_last": times}
+        print(f"{name}: mse of what is forecast is {', '.join(f'{one:.4f}' for one in times)} times repeat last's")
+    return found
+
+
+def table_of_run(folder: Path, case: dict[str, Any], seed: int, device: str) -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as run:
+        config = load_config(None, [
+            "workload=forecaster", "without_lstm=false", "trainer.loggers=false", f"data.path={folder / case['file']}",
+            f"data.lookback={case['data']['lookback']}", f"data.horizon={case['data']['horizon']}",
+            f"data.split={list(case['data']['split'])}", f"trainer.seed={seed}", f"trainer.device={device}",
+            f"trainer.run_dir={run}/run",
+        ])  # fmt: skip
+        table = open_workload(config).run().table
+    print(f"seed {seed}: " + ", ".join(f"{row} {errors['mse']:.4f}" for row, errors in table.items()), flush=True)
+    return table
 
 
 # Speed
@@ -299,14 +335,14 @@ def compared(courses: dict[str, list[Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("quality", "speed", "child"))
+    parser.add_argument("part", choices=("quality", "defaults", "speed", "child"))
     parser.add_argument("--data", type=Path, default=os.environ.get("BRIM_TEST_DATA"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     here = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=list(SPEED_EPOCHS), default=here)
     data_sets = [first_word(name) for name in CASES]
-    parser.add_argument("--only", action="append", choices=data_sets, help="of quality: this data set")
+    parser.add_argument("--only", action="append", choices=data_sets, help="of quality and defaults: this data set")
     parser.add_argument("--case", action="append", choices=list(SPEED_CASES))
     parser.add_argument("--trainer", choices=list(TRAINERS), default="brim")
     parser.add_argument("--threads", type=int)
@@ -322,6 +358,8 @@ def main() -> None:
         return
     if options.part == "quality":
         found = quality(folder, options.seeds, options.device, options.only or data_sets)
+    elif options.part == "defaults":
+        found = defaults(folder, options.seeds, options.device, options.only or data_sets)
     else:
         cases = (
             list(SPEED_CASES) if options.device == "cuda" else list(SPEED_CASES)[:1]

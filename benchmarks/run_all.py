@@ -62,6 +62,12 @@ ON_CPU = (
         ("pandas",),
         True,
     ),
+    Benchmark(
+        "forecaster-defaults",
+        "forecaster.py defaults --only exchange --threads 1 --device cpu --json {to}/forecaster-defaults-2-cores.json",
+        ("pandas",),
+        True,
+    ),
     Benchmark("fuzz", "fuzz.py --json {to}/fuzz.json"),
     Benchmark("soak", "soak.py --minutes 12 --json {to}/soak.json"),
     Benchmark("rank-soak", "rank_soak.py --json {to}/rank-soak.json"),

@@ -50,6 +50,30 @@ def test_linear_is_least_squares_on_differences_from_the_last_value():
     assert torch.allclose(fit_linear(dataset)(past.float())[..., 0].double(), expected, atol=0.02)
 
 
+def test_steps_without_a_value_leave_no_phase_out_of_the_linear_fit():
+    """Every window ahead of a shop that is closed on Sundays lacks a target, but for those of one weekday."""
+    whole = np.tile([3.0, 5.0, 4.0, 8.0, 9.0, 2.0, 0.0], 60) + np.random.default_rng(0).normal(0, 0.1, 420)
+    closed = np.where(np.arange(420) % 7 == 6, np.nan, whole)
+    rows = naive_rows(daily(closed, horizon=6))
+    assert rows["linear"]["mae"] < rows["repeat season (7)"]["mae"] < rows["repeat last"]["mae"]
+
+
+def test_a_linear_fit_with_gaps_is_that_of_the_windows_with_a_target_for_each_step(monkeypatch):
+    values = np.random.default_rng(0).normal(size=300).cumsum()
+    dataset = daily(np.where(np.arange(300) % 11 == 3, np.nan, values))
+    past, target = (torch.stack(one).double() for one in zip(*dataset.get_split_data("train"), strict=True))
+    inputs = torch.cat([(past - past[:, -1:])[..., 0], torch.ones(len(past), 1)], 1)
+    wanted = (target - past[:, -1:])[..., 0]
+    weights = []
+    for step in range(5):
+        there = wanted[:, step].isfinite()
+        weights.append(torch.linalg.lstsq(inputs[there], wanted[there, step], driver="gelsd").solution)
+    expected = inputs @ torch.stack(weights, 1) + past[:, -1]
+    for most in (1 << 25, 15**2):  # all steps at once, and one at a time
+        monkeypatch.setattr("brim.workloads.forecaster.baselines.MOST_NUMBERS", most)
+        assert torch.allclose(fit_linear(dataset)(past.float())[..., 0].double(), expected, atol=0.02)
+
+
 @pytest.mark.parametrize("values", [np.ones(100), np.where(np.arange(100) % 9 == 0, np.nan, np.arange(100.0))])
 def test_constants_and_gaps_give_finite_errors(values):
     assert all(np.isfinite(error) for row in naive_rows(daily(values)).values() for error in row.values())

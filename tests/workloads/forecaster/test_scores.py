@@ -6,7 +6,7 @@ import torch
 
 import brim
 from brim.workloads.forecaster import LSTMForecaster, SeriesDataset
-from brim.workloads.forecaster.scores import absolute, covered, forecast_metrics, score, squared
+from brim.workloads.forecaster.scores import absolute, covered, forecast_metrics, score, squared, told_worse
 
 TARGET = torch.tensor([[1.0, torch.nan, 3.0]])
 
@@ -35,3 +35,12 @@ def test_the_trainer_computes_them_over_all_windows(tmp_path):
     assert found["mae"] == pytest.approx(by_hand["mae"], rel=1e-5)
     assert 0 <= found["coverage"] <= 1
     assert "coverage" not in forecast_metrics(LSTMForecaster.for_dataset(dataset))
+
+
+def test_rows_with_a_lower_error_than_the_forecast_are_told():
+    table = {"LSTM": {"mae": 0.5, "mse": 0.2}, "repeat last": {"mae": 0.4, "mse": 0.3}, "linear": {"mae": 0.3}}
+    said = "on the test part, mae of LSTM, which this run forecasts, is 0.5; lower is linear (0.3), repeat last (0.4)"
+    assert told_worse(table, "mae", "test") == said
+    assert told_worse(table, "mse", "test") is None
+    assert told_worse({"LSTM": {"f1": 0.5}, "linear": {"mae": 0.3}}, "mae", "test") is None
+    assert told_worse({"LSTM": {"mae": 0.50001}, "linear": {"mae": 0.5}}, "mae", "test") is None

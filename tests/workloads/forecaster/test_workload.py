@@ -34,12 +34,15 @@ def workload(*overrides):
     return open_workload(load_config(None, [*SMALL, *overrides]))
 
 
-def test_a_run_ends_with_its_row_beside_the_naive_ones_and_the_same_without_the_lstm():
+def test_a_run_ends_with_its_row_beside_the_naive_ones_and_the_same_without_the_lstm(capsys):
     outcome = workload().run()
     assert list(outcome.table) == [
         "LSTM 4 x 1, segments of 7", "the same without the LSTM", "repeat last", "repeat season (7)", "linear",
     ]  # fmt: skip
     assert outcome.columns == ("mse", "mae", "coverage") and outcome.judged_by == "test"
+    assert (
+        "warning: on the test part, mae of LSTM 4 x 1" in capsys.readouterr().err
+    )  # a week and a line: others are exact
     result = json.loads((outcome.result.run / "result.json").read_text())
     assert result["table"]["repeat last"] == outcome.table["repeat last"]
     page = (outcome.result.run / "report.html").read_text()

@@ -291,6 +291,18 @@ def test_texts_that_are_all_the_same_have_finite_vectors(n_users):
     assert model.new_user_vectors(["User: woman, age 25-34, occupation: doctor."]).abs().max() < 2
 
 
+def test_a_new_text_unlike_all_others_does_not_drown_the_ids():
+    titles = [f"Movie: item {number}. Genres: Drama." for number in range(40)]
+    model = GPT2RecommenderEnhanced(3, 40, 32, {"users": ["User: person."] * 3, "items": titles}, hidden_dim=16)
+    with torch.no_grad():
+        known, new = (model.items.whitened(model._encode(model.encoder.tokenize(one))) for one in (titles, ["a film"]))
+        assert new.norm() > 50 * known.norm(dim=1).max()
+        largest = model.item_vectors().norm(dim=1).max()
+        assert model.new_item_vectors(["a film", *titles]).norm(dim=1).max() < 3 * largest
+        added = model.items.text_vectors(known)
+    torch.testing.assert_close(model.new_item_vectors(titles) - model.items.ids.weight.mean(0), added)
+
+
 def test_it_is_evaluated_like_any_other_model(build, dataset):
     model = build()
     train_data, test = dataset.get_split_data("train"), dataset.get_split_data("test")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.workloads.recommender.ranking import RankingSums
+from brim.workloads.recommender.ranking import RankingSums, best_items
 
 
 def plain_metrics(scores, relevant, k):
@@ -34,9 +34,10 @@ def as_matrices(users, n_items):
 
 @st.composite
 def scored_users(draw):
-    """Users with a score for each item, no two alike, and at least one relevant item."""
+    """Users with a score for each item, some of them equal, and at least one relevant item."""
     n_items = draw(st.integers(1, 15))
-    user = st.tuples(st.permutations(range(n_items)), st.sets(st.integers(0, n_items - 1), min_size=1))
+    scores = st.lists(st.sampled_from([-2.5, -2.0, -0.0, 0.0, 1e-30, 1.0, 3.0]), min_size=n_items, max_size=n_items)
+    user = st.tuples(scores | st.permutations(range(n_items)), st.sets(st.integers(0, n_items - 1), min_size=1))
     return draw(st.lists(user, min_size=1, max_size=8)), n_items
 
 
@@ -48,7 +49,7 @@ def test_the_sums_over_batches_are_the_means_of_every_user_by_hand(data, ks, bat
     sums = RankingSums(ks, n_items, torch.device("cpu"))
     for first in range(0, len(users), batch_size):
         sums.add(scores[first : first + batch_size], relevant[first : first + batch_size])
-    assert sums.means() == pytest.approx(plain_means(users, ks), rel=1e-5)
+    assert sums.means() == pytest.approx(plain_means(users, ks), rel=1e-6)
 
 
 @given(scored_users())
@@ -94,3 +95,17 @@ def test_the_metrics_are_the_same_on_the_gpu():
         sums.add(scores.to(device), relevant.to(device))
         means.append(sums.means())
     assert means[0] == pytest.approx(means[1], rel=1e-6)
+
+
+def test_what_is_left_out_is_not_found_even_where_too_few_items_are_left():
+    """Of a pair that is in train and in test, and of a user who knows nearly all items."""
+    sums = RankingSums((3,), 4, torch.device("cpu"))
+    sums.add(torch.tensor([[1.0, -torch.inf, -torch.inf, -torch.inf]]), torch.tensor([[False, True, False, False]]))
+    assert set(sums.means().values()) == {0.0}
+
+
+def test_equal_scores_are_ranked_by_id_as_a_stable_sort_does():
+    scores = torch.randint(-3, 4, (500, 300), generator=torch.Generator().manual_seed(0)).float()
+    items, best = best_items(scores, 40)
+    expected = scores.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(items, expected.indices[:, :40]) and torch.equal(best, expected.values[:, :40])

@@ -10,6 +10,7 @@ from brim.workloads.forecaster.data.dataset import SeriesDataset
 
 Naive = Callable[[Tensor], Tensor]  # from windows (samples, lookback, channels) to (samples, horizon, channels)
 BATCH = 1024
+MOST_NUMBERS = 1 << 25  # that a fit holds at once, where targets are missing
 RIDGE = 1e-4  # of the mean square of the inputs: enough for windows of a constant, too little to be seen otherwise
 
 
@@ -35,19 +36,36 @@ def repeat_season(past: Tensor, season: int, horizon: int) -> Tensor:
 def fit_linear(dataset: SeriesDataset) -> Naive:
     """Least squares from a window to its horizon, both less the last value; one model for all channels and series.
 
-    Windows with a missing target are left out of the fit.
+    Each step ahead is fitted to the windows whose target is there: were windows with a gap left out, those that are
+    left of a shop that is closed on Sundays would all begin on one day of the week.
     """
-    size = dataset.lookback + 1
-    gram, cross = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dataset.horizon, dtype=torch.float64)
-    for past, target in _training_pairs(dataset):
-        inputs, wanted = _less_last(past.double()), (target.double() - past[:, -1:]).transpose(1, 2)
-        inputs, wanted = inputs.flatten(0, 1), wanted.flatten(0, 1)
-        is_whole = wanted.isfinite().all(1)
-        gram += inputs[is_whole].T @ inputs[is_whole]
-        cross += inputs[is_whole].T @ wanted[is_whole]
-    ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12)
-    weights = torch.linalg.solve(gram + ridge * torch.eye(size, dtype=torch.float64), cross).float()
+    at_once = max(1, MOST_NUMBERS // (dataset.lookback + 1) ** 2)
+    steps = range(dataset.horizon)
+    parts = [_least_squares(dataset, steps[first : first + at_once]) for first in steps[::at_once]]
+    weights = torch.cat(parts, 1).float()
     return lambda past: _by_linear(past, weights)
+
+
+def _least_squares(dataset: SeriesDataset, steps: range) -> Tensor:
+    """The weights of some steps ahead, (lookback + 1, steps)."""
+    size = dataset.lookback + 1
+    gram, cross = (torch.zeros(size, width, dtype=torch.float64) for width in (size, len(steps)))
+    lost: dict[int, Tensor] = {}  # the part of the windows that lack this target
+    for past, target in _training_pairs(dataset):
+        inputs = _less_last(past.double()).flatten(0, 1)
+        ahead = target[:, steps.start : steps.stop].double()
+        wanted = (ahead - past[:, -1:]).transpose(1, 2).flatten(0, 1)
+        there = wanted.isfinite()
+        gram += inputs.T @ inputs
+        cross += inputs.T @ torch.where(there, wanted, 0.0)
+        for place in torch.nonzero(~there.all(0)).flatten().tolist():
+            without = inputs[~there[:, place]]
+            lost[place] = lost.get(place, 0.0) + without.T @ without
+    gram += RIDGE * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(size, dtype=torch.float64)
+    weights = torch.linalg.solve(gram, cross)
+    for place, part in lost.items():
+        weights[:, place] = torch.linalg.solve(gram - part, cross[:, place])
+    return weights
 
 
 def _training_pairs(dataset: SeriesDataset) -> Iterator[tuple[Tensor, Tensor]]:

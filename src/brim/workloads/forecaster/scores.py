@@ -1,6 +1,6 @@
 """How far forecasts are from what came: mean squared and absolute errors over the targets that are there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from brim.workloads.forecaster.data.dataset import SeriesDataset
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 
 Metric = Callable[[Any, Any], Loss]
+SAME = 1e-3  # of an error: less than this is rounding, or nothing
 
 
 def forecast_metrics(model: LSTMForecaster) -> dict[str, Metric]:
@@ -64,3 +65,15 @@ def score(naive: Naive, dataset: SeriesDataset, split: str = "test") -> dict[str
             sums[name][0] += float(loss.total)
             sums[name][1] += float(loss.count)
     return {name: total / count if count else float("nan") for name, (total, count) in sums.items()}
+
+
+def told_worse(table: Mapping[str, Mapping[str, float]], metric: str, part: str) -> str | None:
+    """A sentence where the first row of a table, the forecast of a run, has a higher error than others; else None."""
+    (name, own), *others = table.items()
+    if metric not in own:
+        return None
+    better = {other: row[metric] for other, row in others if row.get(metric, float("nan")) < own[metric] * (1 - SAME)}
+    if not better:
+        return None
+    listed = ", ".join(f"{other} ({value:.4g})" for other, value in sorted(better.items(), key=lambda row: row[1]))
+    return f"on the {part} part, {metric} of {name}, which this run forecasts, is {own[metric]:.4g}; lower is {listed}"

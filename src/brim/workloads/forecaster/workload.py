@@ -18,7 +18,7 @@ from brim.workloads.forecaster.data.embedded import embedded_series
 from brim.workloads.forecaster.fall_back import gain_over_last
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 from brim.workloads.forecaster.run_forecast import write_forecast, write_preparation
-from brim.workloads.forecaster.scores import forecast_metrics, naive_rows
+from brim.workloads.forecaster.scores import forecast_metrics, naive_rows, told_worse
 from brim.workloads.outcome import JobFacts, Outcome, judged_by
 from brim.workloads.sections import FOR_WORKERS, LoaderSection, job_of, show_config, trainer_arguments, without_effect
 
@@ -87,7 +87,10 @@ class ForecasterWorkload:
             if self.config.without_lstm and self.config.model.layers:
                 table["the same without the LSTM"] = self._control(result)
             if trainer.ranks.is_first:
-                table |= naive_rows(self.dataset, "validation" if trainer.test_data is None else "test")
+                part = "validation" if trainer.test_data is None else "test"
+                table |= naive_rows(self.dataset, part)
+                metric = "mse" if model.loss == "mse" and not model.quantiles else "mae"
+                trainer.journal.warn_for_all(told_worse(table, metric, part), "naive forecasts")
                 self._leave(trainer, model, result, table)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
         columns = [name for name in (*COLUMNS, "coverage") if name in result.metrics]

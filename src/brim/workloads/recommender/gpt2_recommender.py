@@ -21,6 +21,7 @@ from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
 
 ENCODER = "encoder"  # the folder with its shape and tokenizer, beside the weights of a saved model
 SAMPLE = 512  # texts whose encodings are looked at to whiten them all
+LONGEST = 3.0  # of a new text's whitened encoding, where those of training have a length of 1 on average and hardly 2
 ROUNDING = 1e-6  # of the size of encodings: what differs by less is the same, but for float32's rounding
 
 
@@ -212,7 +213,10 @@ class GPT2RecommenderEnhanced(nn.Module):
 
     def _new_vectors(self, tower: TextTower, texts: list[str]) -> Tensor:
         encodings = self._encode(self.encoder.tokenize(texts).to(tower.mean.device))
-        return tower.ids.weight.mean(0) + tower.text_vectors(tower.whitened(encodings))
+        read = tower.whitened(encodings)
+        # Few texts, or all much alike, span few directions, and along others whitening has hundreds of times too much.
+        read = read * (LONGEST / read.norm(dim=1, keepdim=True)).clamp(max=1.0)
+        return tower.ids.weight.mean(0) + tower.text_vectors(read)
 
     def recommend(
         self,

@@ -160,7 +160,7 @@ class EvalDataLoader:
         if not k or min(k) < 1:
             raise ConfigError(f"k={list(k)} must be whole numbers of at least 1")
         if len(eval_data) == 0:
-            raise DataError("the evaluation data has no interactions; give its split a larger share")
+            raise DataError("the evaluation data has no interactions; give its split a larger share (split_ratio)")
         self.batch_size, self.k = batch_size, tuple(sorted(set(k)))
         self.monitor = f"ndcg@{self.k[0]}"
         self.n_items = eval_data.n_items

@@ -9,6 +9,30 @@ from brim.engine.distributed.ranks import Ranks
 from brim.errors import CannotFit
 
 
+def best_items(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` best items of each row, and their scores. Of equal scores the item with the lower id comes first.
+
+    ``torch.topk`` leaves open which of them it takes, so that popularity, say, would rank otherwise on another device.
+
+    >>> best_items(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)[0]
+    tensor([[1, 0]])
+    """
+    values, items = scores.topk(min(k + 1, scores.shape[1]))  # one more: the last place may be tied as well
+    tied = (values[:, 1:] == values[:, :-1]).any(1)
+    values, items = values[:, :k], items[:, :k].clone()
+    if tied.any():
+        items[tied] = _by_score_and_id(scores[tied]).topk(items.shape[1]).indices
+    return items, values
+
+
+def _by_score_and_id(scores: Tensor) -> Tensor:
+    """Whole numbers in the order of the scores, and of the ids where these are equal."""
+    bits = (scores.float() + 0.0).view(torch.int32).long()  # of floats, in their order; plus 0: there is one zero
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # the more negative, the more the bits say
+    ids = torch.arange(scores.shape[1], device=scores.device)
+    return ordered * scores.shape[1] - ids
+
+
 class UserMetrics:
     """Recall, NDCG, MRR, hit rate and precision at each k of each user, in the order in which they are added.
 
@@ -34,7 +58,8 @@ class RankingSums:
     """Adds up recall, NDCG, MRR, hit rate and precision at each k over users, on the device.
 
     Precision divides by k, recall by the number of relevant items, NDCG by the best possible order of min(k, relevant)
-    items; MRR counts the first relevant item within k. These are the definitions RecBole uses.
+    items; MRR counts the first relevant item within k. These are the definitions RecBole uses. Of items with equal scores
+    the one with the lower id is ranked first, and one whose score is minus infinity is not found.
     """
 
     def __init__(self, k: tuple[int, ...], n_items: int, device: torch.device) -> None:
@@ -59,8 +84,8 @@ class RankingSums:
     def values(self, scores: Tensor, relevant: Tensor, count: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
         """The same metrics for each of the users."""
         count = relevant.sum(1) if count is None else count
-        top = scores.topk(self.deepest, dim=1).indices
-        hits = relevant.gather(1, top).float()
+        top, best = best_items(scores, self.deepest)
+        hits = (relevant.gather(1, top).bool() & (best > -torch.inf)).float()  # what is left out is found by nobody
         for k in self.k:
             yield from self._values_at(k, hits[:, :k], count)
 

@@ -42,6 +42,11 @@ def test_hours_of_a_place_are_in_utc_where_each_is_there_once():
     assert (np.diff(found) == np.timedelta64(1, "h")).all() and found[0] == np.datetime64("2024-10-25T22")
 
 
+@pytest.mark.parametrize("freq", ["W", "D", "Q"])
+def test_periods_have_no_time_zone(freq):
+    assert not read_table(pd.Series(0.0, index=pd.period_range("2020-01-01", periods=9, freq=freq))).in_utc
+
+
 @pytest.mark.parametrize("texts", [[], [""], ["monday"], ["2016-07-01", "later"], ["2016-13-01"]])
 def test_what_is_no_date_is_none(texts):
     assert as_dates(texts) is None

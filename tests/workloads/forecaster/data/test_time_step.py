@@ -71,3 +71,9 @@ def test_the_step_is_found_over_all_series():
 def test_single_rows_are_no_series():
     with pytest.raises(DataError, match="no series has two rows"):
         find_step([times("D", 1)])
+
+
+def test_every_other_step_is_a_step_of_its_own_and_no_gaps():
+    hour = find_step([times("h")])
+    assert not hour.is_of([times("2h", 50)])
+    assert hour.is_of([np.delete(times("h"), np.arange(5, 15))]) and hour.is_of([times("h", 1)])

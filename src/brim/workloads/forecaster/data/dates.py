@@ -45,7 +45,7 @@ def _iso(texts: Sequence[str]) -> Dates | None:
 
 
 def _names_zone(text: str) -> bool:
-    return text.endswith("Z") or "+" in text or text.count("-") > 2
+    return text.endswith("Z") or "+" in text or text.count("-") == 3  # a week of pandas has more: 2024-01-01/2024-01-07
 
 
 def _with_zones(texts: Sequence[str]) -> Dates:

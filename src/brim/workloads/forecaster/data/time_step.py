@@ -12,7 +12,7 @@ Times = np.ndarray[Any, Any]
 MICROSECOND = np.timedelta64(1, "us")
 SECOND, DAY = 1_000_000, 86_400_000_000
 UNITS = ((7 * DAY, "week"), (DAY, "day"), (3600 * SECOND, "hour"), (60 * SECOND, "minute"), (SECOND, "second"))
-MOST_GAPS = 2.0  # rows of the grid for each row that is there: beyond it the step is not what it seems
+MOST_GAPS = 2.0  # steps from a row to the next, on average: from there on the step is not what it seems
 SEASONS = {DAY: 7, 7 * DAY: 52}
 
 
@@ -68,9 +68,11 @@ class TimeStep:
             return False
         if self.kind == "weekdays" and any(_on_weekend(times).any() for times in several):
             return False
-        positions = [self.positions(times) for times in several if len(times)]
-        on_grid = sum(int(found[-1]) + 1 for found in positions if found is not None)
-        return all(found is not None for found in positions) and on_grid <= MOST_GAPS * sum(map(len, several))
+        found = [self.positions(times) for times in several if len(times)]
+        positions = [one for one in found if one is not None]
+        steps, gaps = sum(int(one[-1]) for one in positions), sum(len(one) - 1 for one in positions)
+        # Every other step, all through: that is a step of its own.
+        return len(positions) == len(found) and (steps < MOST_GAPS * gaps or not gaps)
 
     def after(self, last: Any, steps: int) -> Times:
         """The times of the steps that follow ``last``."""

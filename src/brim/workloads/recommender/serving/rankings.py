@@ -11,6 +11,7 @@ from brim.engine.evaluation.evaluation import evaluating
 from brim.errors import ConfigError
 from brim.sizes import check_whole
 from brim.workloads.recommender.loaders import Factorised, scorer
+from brim.workloads.recommender.ranking import best_items
 from brim.workloads.recommender.serving.fold_in import fold_in
 from brim.workloads.recommender.serving.item_lists import ItemLists
 
@@ -124,8 +125,7 @@ def rankings_of_all(
             for row, user in enumerate(some.tolist()):
                 if left_out is not None:
                     scores[row, left_out[user]] = -torch.inf
-            best = scores.topk(min(k, scores.shape[1]), dim=1)
-            yield some, best.indices, best.values
+            yield some, *best_items(scores, k)
 
 
 def new_item(model: nn.Module, text: str) -> Tensor:
@@ -175,8 +175,8 @@ def _by_history(model: Any, watched: Sequence[int], text: str | None, n_items: i
 
 
 def _best(scores: Tensor, k: int) -> Ranking:
-    best = scores.topk(min(k, int((scores > -torch.inf).sum())))
-    return Ranking(best.indices.tolist(), best.values.tolist())
+    items, best = best_items(scores[None], min(k, int((scores > -torch.inf).sum())))
+    return Ranking(items[0].tolist(), best[0].tolist())
 
 
 def _home(model: nn.Module) -> torch.device:
