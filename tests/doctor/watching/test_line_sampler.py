@@ -62,6 +62,49 @@ def test_a_function_of_the_users_that_logs_is_told_as_that():
     assert kind_of(LineSampler(lambda: False), lambda call: call()) == "forward"
 
 
+TRAINER = """
+def fit(function, call):
+    function(call)
+"""
+
+
+def test_a_callback_that_a_trainer_calls_is_beside_the_training():
+    library = {}
+    exec(compile(TRAINER, "/python/site-packages/trainer.py", "exec"), library)
+
+    def on_step_end(call):
+        call()
+
+    def on_after_batch_transfer(call):
+        call()
+
+    def loss_of_batch(call):
+        call()
+
+    sampler = LineSampler(lambda: False)
+    kinds = [
+        kind_of(sampler, lambda call, function=function: library["fit"](function, call))
+        for function in (on_step_end, on_after_batch_transfer, loss_of_batch)
+    ]
+    assert kinds == ["python", "data", "forward"]
+
+
+def test_a_hook_in_which_the_model_is_called_or_the_optimizer_steps_is_training():
+    library = {}
+    exec(compile(TRAINER, "/python/site-packages/trainer.py", "exec"), library)
+    sampler = LineSampler(lambda: False)
+    notes = {}
+
+    def on_batch(call):
+        notes.pop("first")(sys._getframe()) if notes else call()
+
+    for note in (sampler.note_step, sampler.note_forward):
+        notes["first"] = note
+        on_batch(None)
+        assert kind_of(sampler, lambda call: library["fit"](on_batch, call)) == "forward"
+        sampler._step_places.clear()
+
+
 def test_whatever_is_done_to_save_is_saving(tmp_path):
     def save_checkpoint(call):
         Module()(call)

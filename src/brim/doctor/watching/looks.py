@@ -1,0 +1,42 @@
+"""What looks at a thread say of its time, where other processes want the same cores.
+
+The thread that looks gets a core when another gives one up, such as the thread that it looks at, by waiting: looks then
+come far too often while it waits, and hardly ever while it computes. How long it did either is known from the kernel.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from brim.doctor.watching.thread_state import Spent
+
+What = TypeVar("What", bound=Hashable)
+# Times that a thread is seen in line for a core where it is once: looks come at such moments.
+SEEN_IN_LINE = 2.0
+
+
+def by_time_spent(
+    looks: Mapping[What, float], waiting: Mapping[What, float], spent: Spent, unseen: What
+) -> dict[What, float]:
+    """Seconds for each thing that a thread was seen at, without its time in line for a core, which is nobody's.
+
+    Args:
+        looks: The time between looks, by what was seen.
+        waiting: The part of it in which the thread waited.
+        spent: What it has really done meanwhile.
+        unseen: What its running is, where it was never seen to run.
+
+    >>> looks = {"sleep": 0.9, "model": 0.1}  # of which the model computed for 0.2, and was in line for no core
+    >>> found = by_time_spent(looks, {"sleep": 0.9}, Spent(running=0.2, in_line=0.0, waiting=0.8), "model")
+    >>> {what: round(seconds, 3) for what, seconds in found.items()}
+    {'sleep': 0.8, 'model': 0.2}
+    """
+    # Who has waited is in line next: it is seen where it waited, and does not run there.
+    in_line = SEEN_IN_LINE * spent.in_line / max(spent.waiting, 1e-9)
+    running = {what: max(0.0, seconds - (1 + in_line) * waiting.get(what, 0.0)) for what, seconds in looks.items()}
+    if not any(running.values()):
+        running = {unseen: 1.0}
+    found = {what: seconds * spent.running / sum(running.values()) for what, seconds in running.items()}
+    seen_waiting = sum(waiting.values())
+    for what, seconds in waiting.items() if seen_waiting else ():
+        found[what] = found.get(what, 0.0) + seconds * spent.waiting / seen_waiting
+    return found

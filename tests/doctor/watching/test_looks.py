@@ -1,0 +1,32 @@
+import pytest
+
+from brim.doctor.watching.looks import by_time_spent
+from brim.doctor.watching.thread_state import Spent
+
+
+def shares(found):
+    return {what: seconds / sum(found.values()) for what, seconds in found.items()}
+
+
+def test_looks_that_come_whenever_the_thread_waits_do_not_make_it_wait_longer():
+    """Looks of a step of 8 ms of sleep and 2.3 ms of computing, on two cores with twelve processes."""
+    looks, waiting = {"sleep": 3.27, "model": 0.08, "metrics": 0.09}, {"sleep": 2.75}
+    found = shares(by_time_spent(looks, waiting, Spent(running=0.53, in_line=0.26, waiting=2.67), "model"))
+    assert found["sleep"] == pytest.approx(0.834, abs=0.001)
+    assert found["metrics"] / found["model"] == pytest.approx(0.09 / 0.08)
+
+
+def test_where_cores_are_free_looks_are_as_they_were():
+    looks, waiting = {"read": 1.0, "model": 3.0}, {"read": 0.6}
+    found = by_time_spent(looks, waiting, Spent(running=3.4, in_line=0.0, waiting=0.6), "model")
+    assert found == pytest.approx(looks)
+
+
+def test_running_that_nobody_saw_is_what_was_said_to_be_unseen():
+    found = by_time_spent({"sleep": 1.0}, {"sleep": 1.0}, Spent(running=0.2, in_line=0.0, waiting=0.8), "model")
+    assert found == pytest.approx({"sleep": 0.8, "model": 0.2})
+
+
+def test_without_a_look_at_waiting_all_is_running():
+    found = by_time_spent({"model": 1.0}, {}, Spent(running=0.7, in_line=0.1, waiting=0.2), "model")
+    assert shares(found) == {"model": 1.0}
