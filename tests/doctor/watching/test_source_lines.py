@@ -114,3 +114,28 @@ def test_an_instruction_that_python_added_is_on_the_line_before_it():
     assert line_of(SimpleNamespace(f_lineno=None, f_code=code, f_lasti=at[2] + 2)) == 2
     assert line_of(SimpleNamespace(f_lineno=None, f_code=code, f_lasti=-1)) == code.co_firstlineno
     assert line_of(SimpleNamespace(f_lineno=7, f_code=code, f_lasti=0)) == 7
+
+
+def test_what_goes_into_the_loss_past_the_model(tmp_path):
+    """Targets and a teacher's answer are made like a batch; a penalty of the weights is training; counts are neither."""
+    _, data, training = lines_of(
+        tmp_path,
+        """
+        def step(self, x):
+            with torch.no_grad():
+                soft = self.teacher(x)
+            y = draw_targets()
+            logits = self.student(x)
+            penalty = sum(weight.square().sum() for weight in self.student.parameters())
+            kd = divergence(logits, soft)
+            loss = kd + cost(logits, y) + penalty
+            loss.backward()
+            self.optimizer.step()
+            self.seen += len(y)
+            return loss, self.seen
+        """,
+        "optimizer.step", "self.student(x)", "step",
+    )  # fmt: skip
+    assert data == {"soft = self.teacher(x)", "y = draw_targets()"}
+    assert "penalty = sum(weight.square().sum() for weight in self.student.parameters())" in training
+    assert "self.seen += len(y)" not in training

@@ -32,7 +32,7 @@ SWITCH = 0.00001
 MOST = 40  # lines that are told
 # What writes or shows something, by how it is called: much of that happens in C, where no frame shows it.
 SHOWS = re.compile(
-    r"^print\(|\bsys\.stdout\.write\(|\.(write|writelines|writerow|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
+    r"(^|[:;]\s*)print\(|\bsys\.stdout\.write\(|\.(write|writelines|writerow|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
     r"|\b(json|pickle|yaml)\.dump\(|\bopen\([^)]*['\"][wax]b?['\"]"
     r"|\b(logger|logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
 )
@@ -265,7 +265,7 @@ def is_lightning_log(frames: list[FrameType]) -> bool:
 def is_printing(text: str) -> bool:
     """Whether a line prints, or writes a record.
 
-    >>> is_printing('print(f"loss {loss}")'), is_printing("json.dump(history, file)"), is_printing("x.log().sum()")
+    >>> is_printing("if step: print(loss)"), is_printing("json.dump(history, file)"), is_printing("x.log().sum()")
     (True, True, False)
     """
     return SHOWS.search(text) is not None

@@ -93,7 +93,11 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
     step = [node for node in simple if _contains(node, step_line) or _is_update(node)]
     before = _leading(simple, {name for node in forward for name in _loads(node)})
-    data = [node for node in before if node not in forward and node not in after and node not in step]
+    # What goes into the loss past the model: penalties of its weights are training, targets are data.
+    beside = [node for node in _leading(simple, _loss_names(ends)) if node not in after] if forward else []
+    model = {_full_name(part.func) for node in forward for part in ast.walk(node) if isinstance(part, ast.Call)}
+    kept += [node for node in beside if node not in before and _loads(node) & model]
+    data = [node for node in [*before, *beside] if node not in [*forward, *after, *kept, *step]]
     training = [*forward, *kept, *step]
     return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
 
@@ -147,6 +151,19 @@ def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesI
         found += more
         names = names | {name for node in more for name in on(node)}
     return found
+
+
+def _loss_names(ends: list[ast.stmt]) -> set[str]:
+    """Names that a backward pass begins with; those that a function returns, where it has none."""
+    backward = [node for node in ends if _is_backward(node)]
+    return {name for node in backward or ends for name in _loads(node)}
+
+
+def _full_name(node: ast.expr) -> str:
+    """``model`` or ``self.model``, as `_loads` has it."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_update(node: ast.stmt) -> bool:
