@@ -199,7 +199,7 @@ def _asleep(seen: Observation, shares: Shares) -> float:
     """The share in which the host neither had nor wanted a core, beside its waiting for batches: it launched nothing."""
     window = seen.timed
     assert window is not None
-    if seen.host.device != "cpu" or not window.cpu:
+    if seen.host.device != "cpu" or not (window.cpu and window.in_line):  # not every kernel counts both
         return 0.0
     return max(0.0, 1.0 - (window.cpu + window.in_line) / window.seconds - shares.data)
 
