@@ -17,7 +17,7 @@ SEEN_IN_LINE = 2.0
 def by_time_spent(
     looks: Mapping[What, float], waiting: Mapping[What, float], spent: Spent, unseen: What
 ) -> dict[What, float]:
-    """Seconds for each thing that a thread was seen at, without its time in line for a core, which is nobody's.
+    """Seconds for each thing that a thread was seen at, which add up to what it has really spent.
 
     Args:
         looks: The time between looks, by what was seen.
@@ -25,18 +25,25 @@ def by_time_spent(
         spent: What it has really done meanwhile.
         unseen: What its running is, where it was never seen to run.
 
-    >>> looks = {"sleep": 0.9, "model": 0.1}  # of which the model computed for 0.2, and was in line for no core
+    >>> looks = {"sleep": 0.9, "model": 0.1}  # while the model computed for 0.2 s
     >>> found = by_time_spent(looks, {"sleep": 0.9}, Spent(running=0.2, in_line=0.0, waiting=0.8), "model")
     >>> {what: round(seconds, 3) for what, seconds in found.items()}
     {'sleep': 0.8, 'model': 0.2}
     """
-    # Who has waited is in line next: it is seen where it waited, and does not run there.
-    in_line = SEEN_IN_LINE * spent.in_line / max(spent.waiting, 1e-9)
-    running = {what: max(0.0, seconds - (1 + in_line) * waiting.get(what, 0.0)) for what, seconds in looks.items()}
+    awake = {what: max(0.0, seconds - waiting.get(what, 0.0)) for what, seconds in looks.items()}
+    # Who has waited is in line next, and seen where it waited, though it does not run there.
+    most = SEEN_IN_LINE * spent.in_line / max(spent.waiting, 1e-9)
+    running = {what: max(0.0, seconds - most * waiting.get(what, 0.0)) for what, seconds in awake.items()}
     if not any(running.values()):
         running = {unseen: 1.0}
-    found = {what: seconds * spent.running / sum(running.values()) for what, seconds in running.items()}
-    seen_waiting = sum(waiting.values())
-    for what, seconds in waiting.items() if seen_waiting else ():
-        found[what] = found.get(what, 0.0) + seconds * spent.waiting / seen_waiting
-    return found
+    parts = [
+        (_share(waiting), spent.waiting), (_share(running), spent.running), (_share(awake), spent.in_line)
+    ]  # fmt: skip
+    names = {**looks, unseen: 0.0}
+    return {what: sum(share.get(what, 0.0) * seconds for share, seconds in parts) for what in names}
+
+
+def _share(seconds: Mapping[What, float]) -> dict[What, float]:
+    """Each of some numbers by their sum."""
+    total = sum(seconds.values())
+    return {what: part / total for what, part in seconds.items()} if total else {}
