@@ -117,7 +117,7 @@ def test_an_instruction_that_python_added_is_on_the_line_before_it():
 
 
 def test_what_goes_into_the_loss_past_the_model(tmp_path):
-    """Targets and a teacher's answer are made like a batch; a penalty of the weights is training; counts are neither."""
+    """Targets and a teacher's answer are made like a batch; a penalty of the weights is training, a count neither."""
     _, data, training = lines_of(
         tmp_path,
         """

@@ -196,7 +196,7 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
 
 
 def _asleep(seen: Observation, shares: Shares) -> float:
-    """The share in which the host neither had nor wanted a core, beside its waiting for batches: it launched nothing."""
+    """The share in which the host neither had nor wanted a core, beside its waiting for batches: it slept."""
     window = seen.timed
     assert window is not None
     if seen.host.device != "cpu" or not (window.cpu and window.in_line):  # not every kernel counts both
