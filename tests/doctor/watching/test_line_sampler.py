@@ -1,5 +1,6 @@
 import gc
 import inspect
+import pickle
 import sys
 import threading
 import time
@@ -105,6 +106,45 @@ def test_a_hook_in_which_the_model_is_called_or_the_optimizer_steps_is_training(
         sampler._step_places.clear()
 
 
+class Writer:
+    """A file, or what writes to one."""
+
+    def __init__(self, call):
+        self.add = self.flush = call
+
+
+def test_any_method_of_a_logger_is_logging_and_so_is_writing_to_the_disk():
+    def add(call):
+        metric_logger = Writer(call)
+        metric_logger.add(1)
+
+    def flush(call):
+        Writer(call).flush()
+
+    sampler = LineSampler(lambda: False)
+    assert kind_of(sampler, add) == kind_of(sampler, flush) == "logging"
+
+
+def test_a_generator_of_batches_is_no_logging_though_it_is_called_log_every():
+    sampler, kinds = LineSampler(lambda: False), []
+
+    def log_every(batches):
+        for batch in batches:
+            kinds.append(sampler.classify(sys._getframe())[0])
+            yield batch
+
+    def train(step):
+        for batch in log_every([1, 2]):
+            step(batch)
+
+    def step(_):
+        code, line = sys._getframe(1).f_code, sys._getframe(1).f_lineno
+        sampler._loops = {code: loop_lines(code, line, line)}
+
+    train(step)
+    assert kinds[-1] == "data"  # the loop is known from the first step on
+
+
 def test_whatever_is_done_to_save_is_saving(tmp_path):
     def save_checkpoint(call):
         Module()(call)
@@ -112,8 +152,13 @@ def test_whatever_is_done_to_save_is_saving(tmp_path):
     def dump(call):
         np.save(tmp_path / "a.npy", np.ones(1) if call() is None else None)
 
+    def dump_as_python_does(call):
+        with open(tmp_path / "a.pkl", "wb") as file:
+            pickle.dump(call(), file)
+
     sampler = LineSampler(lambda: False)
-    assert kind_of(sampler, save_checkpoint) == kind_of(sampler, dump) == "checkpoint"
+    kinds = [kind_of(sampler, function) for function in (save_checkpoint, dump, dump_as_python_does)]
+    assert kinds == ["checkpoint"] * 3
 
 
 def test_the_main_thread_is_sampled_until_it_is_stopped():

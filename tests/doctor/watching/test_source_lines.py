@@ -139,3 +139,50 @@ def test_what_goes_into_the_loss_past_the_model(tmp_path):
     assert data == {"soft = self.teacher(x)", "y = draw_targets()"}
     assert "penalty = sum(weight.square().sum() for weight in self.student.parameters())" in training
     assert "self.seen += len(y)" not in training
+
+
+def test_a_batch_that_is_kept_in_self_by_one_method_and_used_by_another(tmp_path):
+    _, data, training = lines_of(
+        tmp_path,
+        """
+        class Base:
+            def run(self):
+                while True:
+                    self.next_batch()
+                    self.update()
+                    self.after_update()
+
+        class Runner(Base):
+            def next_batch(self):
+                self.x = load()
+
+            def update(self):
+                self.loss = self.cost()
+                self.loss.backward()
+
+            def cost(self):
+                return self.net(self.x).mean()
+
+            def after_update(self):
+                self.losses.append(self.loss.item())
+        """,
+        "self.update()", "self.update()", "run",
+    )  # fmt: skip
+    assert data == {"self.next_batch()"} and training == {"self.update()"}
+
+
+def test_a_batch_that_is_handed_to_a_model_that_steps_by_itself(tmp_path):
+    heads, data, training = lines_of(
+        tmp_path,
+        """
+        for batch in loader:
+            model.zero()
+            model.set_input(batch)
+            model.optimize_parameters()
+            model.show(visualizer)
+            visualizer.draw(model)
+        """,
+        "model.optimize", "model.optimize",
+    )  # fmt: skip
+    assert heads == {"for batch in loader:"}
+    assert data == {"model.set_input(batch)"} and training == {"model.optimize_parameters()"}

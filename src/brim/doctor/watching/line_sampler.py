@@ -32,11 +32,13 @@ SWITCH = 0.00001
 MOST = 40  # lines that are told
 # What writes or shows something, by how it is called: much of that happens in C, where no frame shows it.
 SHOWS = re.compile(
-    r"(^|[:;]\s*)print\(|\bsys\.stdout\.write\(|\.(write|writelines|writerow|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
-    r"|\b(json|pickle|yaml)\.dump\(|\bopen\([^)]*['\"][wax]b?['\"]"
-    r"|\b(logger|logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
+    r"(^|[:;]\s*)print\(|\bsys\.stdout\.write\(|\bos\.fsync\("
+    r"|\.(write|writelines|writerow|flush|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
+    r"|\b(json|yaml)\.dump\(|\bopen\([^)]*['\"][wax]\+?['\"]"
+    r"|\b(logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
+    r"|\b\w*[lL]ogger\.\w+\("
 )
-SAVES = re.compile(r"\b(np|numpy)\.save(z|z_compressed)?\(")
+SAVES = re.compile(r"\b(np|numpy)\.save(z|z_compressed)?\(|\b(pickle|joblib|dill)\.dump\(|\bopen\([^)]*['\"][wax]\+?b")
 SAVE_FUNCTION = re.compile(r"_*(atomic_)?save(_|$)")  # anybody's: it may copy weights and open files before it saves
 LOG_FUNCTION = re.compile(r"_?(log|report|print|record|track)(_|$)|.*_(log|logs)$")  # of the user's own
 HOOK = re.compile(r"on_[a-z]")  # of a callback or a module, as trainers call them
@@ -206,12 +208,17 @@ class LineSampler:
 
     def _is_logging(self, frames: list[FrameType]) -> bool:
         """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
+        by_name = False
         for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
-            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))) or _is_log_function(frame):
+            lines = self._loops.get(frame.f_code)
+            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))):
                 return True
-            if frame.f_code in self._loops:
-                return False
-        return False
+            if lines is not None and line_of(frame) in lines.heads:
+                return False  # it gives batches, whatever it is called
+            by_name |= _is_log_function(frame)
+            if lines is not None:
+                break
+        return by_name
 
     def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
         """By the statement that runs in the innermost function on the way to the step."""

@@ -92,7 +92,7 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     # Without a module that is called, everything that leads to the loss is the model.
     kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
     step = [node for node in simple if _contains(node, step_line) or _is_update(node)]
-    before = _leading(simple, {name for node in forward for name in _loads(node)})
+    before = _before(simple, forward, _methods(code.co_filename))
     # What goes into the loss past the model: penalties of its weights are training, targets are data.
     beside = [node for node in _leading(simple, _loss_names(ends)) if node not in after] if forward else []
     model = {_full_name(part.func) for node in forward for part in ast.walk(node) if isinstance(part, ast.Call)}
@@ -139,6 +139,54 @@ def _following(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
 def _leading(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
     """Assignments that make some names, or names that those are made from."""
     return _linked(statements, names, by=_stores, on=_loads)
+
+
+def _before(simple: list[ast.stmt], forward: list[ast.stmt], methods: dict[str, list[ast.stmt]]) -> list[ast.stmt]:
+    """Statements that make what goes into the model, or hand it over: ``self.next_batch()``, ``model.set_input(x)``."""
+    first = min((node.lineno for node in forward), default=0)
+
+    def stores(node: ast.stmt) -> set[str]:
+        return _stores(node) | (_given(node) if node.lineno < first else set())
+
+    makes, needs = _with_methods(stores, methods), _with_methods(_loads, methods)
+    return _linked(simple, {name for node in forward for name in needs(node)}, by=makes, on=needs)
+
+
+def _given(node: ast.stmt) -> set[str]:
+    """The object that a statement hands something to and has nothing back from."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not (call.args or call.keywords):
+        return set()
+    return {_full_name(call.func.value)} - {"self", ""}
+
+
+def _with_methods(names_in: NamesIn, methods: dict[str, list[ast.stmt]]) -> NamesIn:
+    """The same for a statement and the methods of ``self`` that it calls, whose names are those of ``self``."""
+
+    def found(node: ast.stmt) -> set[str]:
+        names, left, known = set(names_in(node)), [node], set()
+        while left:
+            calls = {part.func for part in ast.walk(left.pop()) if isinstance(part, ast.Call)}
+            called = {func.attr for func in calls if isinstance(func, ast.Attribute) and _full_name(func.value) == "self"}
+            bodies = [body for name in called - known for body in methods.get(name, ())]
+            known |= called
+            left += bodies
+            names |= {name for body in bodies for name in names_in(body) if name.startswith("self.")}
+        return names
+
+    return found
+
+
+@cache
+def _methods(file: str) -> dict[str, list[ast.stmt]]:
+    """The methods of all classes of a file, by name: which of them is called, only the run would tell."""
+    found: dict[str, list[ast.stmt]] = {}
+    tree = _tree(file)
+    for kind in ast.walk(tree) if tree is not None else ():
+        for node in kind.body if isinstance(kind, ast.ClassDef) else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.setdefault(node.name, []).append(node)
+    return found
 
 
 def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesIn) -> list[ast.stmt]:
