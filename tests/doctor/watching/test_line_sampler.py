@@ -153,7 +153,7 @@ def test_whatever_is_done_to_save_is_saving(tmp_path):
         np.save(tmp_path / "a.npy", np.ones(1) if call() is None else None)
 
     def dump_as_python_does(call):
-        with open(tmp_path / "a.pkl", "wb") as file:
+        with (tmp_path / "a.pkl").open("wb") as file:
             pickle.dump(call(), file)
 
     sampler = LineSampler(lambda: False)

@@ -186,3 +186,27 @@ def test_a_batch_that_is_handed_to_a_model_that_steps_by_itself(tmp_path):
     )  # fmt: skip
     assert heads == {"for batch in loader:"}
     assert data == {"model.set_input(batch)"} and training == {"model.optimize_parameters()"}
+
+
+def test_backward_passes_in_methods_of_any_name(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(
+        textwrap.dedent(
+            """
+            class Model:
+                def optimize(self):
+                    self.forward()
+                    self.descend_D()
+                    self.descend_G()
+                    self.optimizer.step()
+
+                def descend_G(self):
+                    self.loss = (self.fake - self.real).abs().mean()
+                    self.norm = self.fake.norm().item()
+                    self.loss.backward()
+            """
+        )
+    )
+    codes = {code.co_name: code for code in _codes(compile(file.read_text(), str(file), "exec"))}
+    assert loop_lines(codes["optimize"], 7, 4, frozenset({5, 6})).training == {4, 5, 6, 7}
+    assert loop_lines(codes["descend_G"], 12, None, frozenset({12})).training == {10, 12}

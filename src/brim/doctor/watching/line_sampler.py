@@ -88,6 +88,7 @@ class LineSampler:
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
         self._forward_places: dict[CodeType, int] = {}
+        self._backward_places: defaultdict[CodeType, set[int]] = defaultdict(set)
         self._watched = threading.get_ident()
         self._going = threading.Event()
         self._thread: threading.Thread | None = None
@@ -101,9 +102,18 @@ class LineSampler:
         """The stack in which the model was called."""
         self._note(frame, self._forward_places)
 
+    def note_backward(self, frame: FrameType | None) -> None:
+        """A stack in which a backward pass was called."""
+        for found in stack(frame):
+            if is_own(found.f_code.co_filename):
+                self._backward_places[found.f_code].add(line_of(found))
+
     def start(self) -> None:
+        backward = self._backward_places
+        steps = {**{code: max(lines) for code, lines in backward.items()}, **self._step_places}
         self._loops = {
-            code: loop_lines(code, line, self._forward_places.get(code)) for code, line in self._step_places.items()
+            code: loop_lines(code, line, self._forward_places.get(code), frozenset(backward.get(code, ())))
+            for code, line in steps.items()
         }
         sys.setswitchinterval(SWITCH)
         self._watched, self._state = threading.get_ident(), thread_state()

@@ -68,7 +68,7 @@ class ScriptWatch:
         self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
-        self.optimizers = StepHooks(self.loaders, self.on_step)
+        self.optimizers = StepHooks(self.loaders, self.on_step, self._on_backward)
         self.tensors = TensorHooks()
         self.copies = DeviceCopies()
         self.sampler = LineSampler(lambda: self.loaders.in_evaluation, lambda: self.meters.garbage)
@@ -282,6 +282,10 @@ class ScriptWatch:
     def _on_call(self, frame: FrameType) -> None:
         if self.is_here and not self.loaders.in_evaluation:
             self.sampler.note_forward(frame)
+
+    def _on_backward(self) -> None:
+        if self.is_here and self.stages and self.stages[0].name == WARM_UP:
+            self.sampler.note_backward(sys._getframe(1))
 
     def _synchronize(self) -> bool:
         """Wait for a device that works beside the host; whether there is one."""

@@ -72,8 +72,11 @@ class LoopLines:
     training: frozenset[int] = frozenset()  # call the model, lead from there to the loss, or are the step itself
 
 
-def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> LoopLines:
-    """What the lines of a function do that the step was seen in at ``step_line``, and the model at ``forward_line``.
+def loop_lines(
+    code: CodeType, step_line: int, forward_line: int | None, backward_lines: frozenset[int] = frozenset()
+) -> LoopLines:
+    """What the lines of a function do that the step was seen in at ``step_line``, the model at ``forward_line``, and
+    backward passes at ``backward_lines``.
 
     Names are followed from the statement that calls the model: statements that what goes in depends on make data, those
     that depend on what comes out are training.
@@ -87,14 +90,15 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     simple = [node for node in ast.walk(scope) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
     forward = [node for node in simple if forward_line is not None and _contains(node, forward_line)]
     after = _following(simple, {name for node in forward for name in _stores(node)})
-    ends = [node for node in simple if _is_backward(node) or isinstance(node, ast.Return)]
-    to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
+    backward = [node for node in simple if _is_backward(node) or any(_contains(node, line) for line in backward_lines)]
+    ends = [*backward, *(node for node in simple if isinstance(node, ast.Return) and node not in backward)]
+    to_loss = _leading(simple, _names(ends))
     # Without a module that is called, everything that leads to the loss is the model.
     kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
-    step = [node for node in simple if _contains(node, step_line) or _is_update(node)]
+    step = [*backward, *(node for node in simple if _contains(node, step_line) or _is_update(node))]
     before = _before(simple, forward, _methods(code.co_filename))
     # What goes into the loss past the model: penalties of its weights are training, targets are data.
-    beside = [node for node in _leading(simple, _loss_names(ends)) if node not in after] if forward else []
+    beside = [node for node in _leading(simple, _names(backward or ends)) if node not in after] if forward else []
     model = {_full_name(part.func) for node in forward for part in ast.walk(node) if isinstance(part, ast.Call)}
     kept += [node for node in beside if node not in before and _loads(node) & model]
     data = [node for node in [*before, *beside] if node not in [*forward, *after, *kept, *step]]
@@ -167,7 +171,9 @@ def _with_methods(names_in: NamesIn, methods: dict[str, list[ast.stmt]]) -> Name
         names, left, known = set(names_in(node)), [node], set()
         while left:
             calls = {part.func for part in ast.walk(left.pop()) if isinstance(part, ast.Call)}
-            called = {func.attr for func in calls if isinstance(func, ast.Attribute) and _full_name(func.value) == "self"}
+            called = {
+                func.attr for func in calls if isinstance(func, ast.Attribute) and _full_name(func.value) == "self"
+            }
             bodies = [body for name in called - known for body in methods.get(name, ())]
             known |= called
             left += bodies
@@ -201,10 +207,9 @@ def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesI
     return found
 
 
-def _loss_names(ends: list[ast.stmt]) -> set[str]:
-    """Names that a backward pass begins with; those that a function returns, where it has none."""
-    backward = [node for node in ends if _is_backward(node)]
-    return {name for node in backward or ends for name in _loads(node)}
+def _names(nodes: list[ast.stmt]) -> set[str]:
+    """Those that some statements use."""
+    return {name for node in nodes for name in _loads(node)}
 
 
 def _full_name(node: ast.expr) -> str:
