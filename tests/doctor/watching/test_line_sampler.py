@@ -145,6 +145,31 @@ def test_a_generator_of_batches_is_no_logging_though_it_is_called_log_every():
     assert kinds[-1] == "data"  # the loop is known from the first step on
 
 
+def test_a_batch_that_a_generator_makes_on_the_line_of_the_model_is_data():
+    sampler, kinds = LineSampler(lambda: False), []
+
+    def batches():
+        while True:
+            kinds.append(sampler.classify(sys._getframe())[0])
+            yield torch.ones(1)
+
+    def cost(answer):
+        kinds.append(sampler.classify(sys._getframe())[0])
+        return answer
+
+    def train():
+        made, model = batches(), torch.nn.Identity()
+        for _ in range(2):
+            step(cost(model(next(made))))
+
+    def step(_):
+        code, line = sys._getframe(1).f_code, sys._getframe(1).f_lineno
+        sampler._loops = {code: loop_lines(code, line, line)}
+
+    train()
+    assert kinds[-2:] == ["data", "forward"]  # the loop is known from the first step on
+
+
 def test_whatever_is_done_to_save_is_saving(tmp_path):
     def save_checkpoint(call):
         Module()(call)

@@ -210,3 +210,17 @@ def test_backward_passes_in_methods_of_any_name(tmp_path):
     codes = {code.co_name: code for code in _codes(compile(file.read_text(), str(file), "exec"))}
     assert loop_lines(codes["optimize"], 7, 4, frozenset({5, 6})).training == {4, 5, 6, 7}
     assert loop_lines(codes["descend_G"], 12, None, frozenset({12})).training == {10, 12}
+
+
+def test_a_loop_that_asks_for_batches_in_its_condition(tmp_path):
+    heads, data, training = lines_of(
+        tmp_path,
+        """
+        while (batch := feed.get()) is not None:
+            model(batch).mean().backward()
+            optimizer.step()
+        """,
+        "optimizer.step", "model(batch)",
+    )  # fmt: skip
+    assert heads == {"while (batch := feed.get()) is not None:"} and data == set()
+    assert training == {"model(batch).mean().backward()", "optimizer.step()"}

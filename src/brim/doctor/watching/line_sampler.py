@@ -1,6 +1,7 @@
 """Which lines the thread that trains is on, looked at every few milliseconds from another thread."""
 
 import gc
+import inspect
 import re
 import sys
 import threading
@@ -238,11 +239,13 @@ class LineSampler:
             return "checkpoint"
         if (hook := self._hook(frames)) is not None:
             return "data" if hook in MAKES_BATCHES else "python"
+        gives_batches = False
         for found in frames:
             lines = self._loops.get(found.f_code)
             if lines is None:
+                gives_batches |= found.f_code not in self._forward_places and _is_own_generator(found.f_code)
                 continue
-            if line_of(found) in lines.heads or line_of(found) in lines.data:
+            if gives_batches or line_of(found) in lines.heads or line_of(found) in lines.data:
                 return "data"
             return "forward" if line_of(found) in lines.training or _in_torch(frames) else "python"
         return "forward"
@@ -257,6 +260,11 @@ class LineSampler:
             if is_called and is_own(code.co_filename) and HOOK.match(code.co_name):
                 return code.co_name
         return None
+
+
+def _is_own_generator(code: CodeType) -> bool:
+    """Whether it is a generator with a name: beside modules, ``model(next(batches))`` makes its batch there."""
+    return bool(code.co_flags & inspect.CO_GENERATOR) and is_own(code.co_filename) and not code.co_name.startswith("<")
 
 
 def _is_log_function(frame: FrameType) -> bool:

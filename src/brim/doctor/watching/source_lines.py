@@ -85,7 +85,7 @@ def loop_lines(
     if body is None:
         return LoopLines()
     loops = [node for node in ast.walk(body) if isinstance(node, ast.For | ast.While) and _contains(node, step_line)]
-    heads = {line for loop in loops if isinstance(loop, ast.For) for line in _lines(loop.iter, loop.target)}
+    heads = {line for loop in loops for line in _lines(*_asking(loop))}
     scope = min(loops, key=lambda loop: (loop.end_lineno or 0) - loop.lineno, default=body)
     simple = [node for node in ast.walk(scope) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
     forward = [node for node in simple if forward_line is not None and _contains(node, forward_line)]
@@ -104,6 +104,13 @@ def loop_lines(
     data = [node for node in [*before, *beside] if node not in [*forward, *after, *kept, *step]]
     training = [*forward, *kept, *step]
     return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
+
+
+def _asking(loop: ast.For | ast.While) -> list[ast.expr]:
+    """The part of a loop's head that asks for a batch: ``while (batch := feed.get()) is not None`` does, too."""
+    if isinstance(loop, ast.For):
+        return [loop.iter, loop.target]
+    return [loop.test] if any(isinstance(part, ast.NamedExpr) for part in ast.walk(loop.test)) else []
 
 
 @cache
