@@ -128,13 +128,15 @@ def test_any_method_of_a_logger_is_logging_and_so_is_writing_to_the_disk():
 def test_a_generator_of_batches_is_no_logging_though_it_is_called_log_every():
     sampler, kinds = LineSampler(lambda: False), []
 
-    def log_every(batches):
-        for batch in batches:
-            kinds.append(sampler.classify(sys._getframe())[0])
-            yield batch
+    class MetricLogger:
+        def log_every(self, batches):
+            for batch in batches:
+                kinds.append(sampler.classify(sys._getframe())[0])
+                yield batch
 
     def train(step):
-        for batch in log_every([1, 2]):
+        metric_logger = MetricLogger()
+        for batch in metric_logger.log_every([1, 2]):
             step(batch)
 
     def step(_):

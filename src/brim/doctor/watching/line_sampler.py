@@ -222,10 +222,10 @@ class LineSampler:
         by_name = False
         for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
             lines = self._loops.get(frame.f_code)
-            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))):
-                return True
             if lines is not None and line_of(frame) in lines.heads:
                 return False  # it gives batches, whatever it is called
+            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))):
+                return True
             by_name |= _is_log_function(frame)
             if lines is not None:
                 break
