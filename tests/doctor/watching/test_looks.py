@@ -38,3 +38,10 @@ def test_running_that_nobody_saw_is_what_was_said_to_be_unseen():
 def test_without_a_look_at_waiting_all_is_running():
     found = by_time_spent({"model": 1.0}, {}, Spent(running=0.7, in_line=0.1, waiting=0.2), "model")
     assert shares(found) == {"model": 1.0}
+
+
+def test_looking_takes_time_which_is_no_part_of_the_usual_step():
+    looks, waiting = {"sleep": 0.5, "model": 0.5}, {"sleep": 0.5}
+    usual = Spent(running=1.0, in_line=0.0, waiting=3.0)
+    found = by_time_spent(looks, waiting, Spent(running=0.5, in_line=0.0, waiting=0.5), "model", usual)
+    assert found == pytest.approx({"sleep": 3.0, "model": 1.0})

@@ -84,6 +84,7 @@ class LineSampler:
         self._seconds: defaultdict[Sample, float] = defaultdict(float)
         self._waiting: defaultdict[Sample, float] = defaultdict(float)  # the part in which the thread waited
         self._spent: Spent | None = None
+        self.usual: Spent | None = None  # of steps that nobody looked at
         self._state: ThreadState | None = None
         self._evaluating: set[Place] = set()  # regions without gradients in which modules are called
         self._loops: dict[CodeType, LoopLines] = {}
@@ -136,7 +137,7 @@ class LineSampler:
         found: defaultdict[tuple[str, Place | None], float] = defaultdict(float)
         spent, looks = self._spent, dict(self._seconds)
         if spent is not None:
-            looks = by_time_spent(looks, self._waiting, spent, ("forward", None, None))
+            looks = by_time_spent(looks, self._waiting, spent, ("forward", None, None), self.usual)
         for (kind, place, region), seconds in looks.items():
             found["evaluation" if region in self._evaluating and kind != "loader" else kind, place] += seconds
         total = sum(found.values()) or 1.0

@@ -15,7 +15,7 @@ SEEN_IN_LINE = 2.0
 
 
 def by_time_spent(
-    looks: Mapping[What, float], waiting: Mapping[What, float], spent: Spent, unseen: What
+    looks: Mapping[What, float], waiting: Mapping[What, float], spent: Spent, unseen: What, usual: Spent | None = None
 ) -> dict[What, float]:
     """Seconds for each thing that a thread was seen at, which add up to what it has really spent.
 
@@ -24,6 +24,7 @@ def by_time_spent(
         waiting: The part of it in which the thread waited.
         spent: What it has really done meanwhile.
         unseen: What its running is, where it was never seen to run.
+        usual: What it spends where nobody looks, which takes its time: the seconds are those, where given.
 
     >>> looks = {"sleep": 0.9, "model": 0.1}  # while the model computed for 0.2 s
     >>> found = by_time_spent(looks, {"sleep": 0.9}, Spent(running=0.2, in_line=0.0, waiting=0.8), "model")
@@ -36,9 +37,8 @@ def by_time_spent(
     running = {what: max(0.0, seconds - most * waiting.get(what, 0.0)) for what, seconds in awake.items()}
     if not any(running.values()):
         running = {unseen: 1.0}
-    parts = [
-        (_share(waiting), spent.waiting), (_share(running), spent.running), (_share(awake), spent.in_line)
-    ]  # fmt: skip
+    total = usual or spent
+    parts = (_share(waiting), total.waiting), (_share(running), total.running), (_share(awake), total.in_line)
     names = {**looks, unseen: 0.0}
     return {what: sum(share.get(what, 0.0) * seconds for share, seconds in parts) for what in names}
 

@@ -175,7 +175,8 @@ def _with_methods(names_in: NamesIn, methods: dict[str, list[ast.stmt]]) -> Name
     """The same for a statement and the methods of ``self`` that it calls, whose names are those of ``self``."""
 
     def found(node: ast.stmt) -> set[str]:
-        names, left, known = set(names_in(node)), [node], set()
+        names, left = set(names_in(node)), [node]
+        known: set[str] = set()
         while left:
             calls = {part.func for part in ast.walk(left.pop()) if isinstance(part, ast.Call)}
             called = {
