@@ -148,6 +148,13 @@ def test_a_loader_that_is_begun_for_every_step_is_told_as_that():
     )
 
 
+def test_what_giving_up_an_epoch_takes_is_part_of_beginning_one_for_every_step():
+    line = LineTime("train.py:15", "return next(iter(self.loader))[0]", "data", 0.17)
+    seen = observed(data=0.006, window={"epochs": 100}, loaders=(loader(),), lines=(line,))
+    (finding,) = found(seen)
+    assert finding.cause == "epoch-every-step" and finding.share == pytest.approx(0.77)
+
+
 def test_a_loader_that_is_made_in_every_epoch_is_to_be_made_once():
     again = loader(num_workers=2, made=5)
     (finding, *_) = found(observed(data=0.004, window={"worker_starts": 0.3, "epochs": 5}, loaders=(again,)))

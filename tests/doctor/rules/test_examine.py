@@ -95,3 +95,10 @@ def test_garbage_of_samples_goes_away_with_them():
     rows = loader(make_seconds=8e-3, make_cpu_seconds=8e-3, samples=51_200)
     seen = observed(data=0.008, window={"garbage": 0.3}, loaders=(rows,))
     assert [finding.cause for finding in examine(seen, Shares(0.8, 0.0, 0.2, 0.0, 0.0))] == ["per-sample-access"]
+
+
+def test_an_epoch_that_is_begun_for_every_step_is_given_up_in_the_loop():
+    lines = (LineTime("train.py:15", "return next(iter(self.loader))[0]", "data", 0.17),)
+    seen = observed(data=0.006, window={"epochs": 100}, loaders=(loader(),), lines=lines)
+    (finding,) = examine(seen, shares(seen))
+    assert finding.cause == "epoch-every-step"

@@ -89,6 +89,16 @@ def test_a_host_that_is_busy_with_something_else_is_not_launch_bound():
     assert found(observed(window={"garbage": 0.7}, profile=profiled(operators=500)), split) == []
 
 
+def test_a_host_that_sleeps_launches_nothing_unless_it_has_no_core():
+    split, profile = Shares(0.0, 0.0, 0.1, 0.0, 0.9), profiled(operators=500)
+    sleeps = {"cpu": 0.2, "in_line": 0.01}  # of a second
+    assert found(observed(window=sleeps, profile=profile), split) == []
+    for window in ({"cpu": 0.95, "in_line": 0.01}, {"cpu": 0.2, "in_line": 0.75}, {"cpu": 0.2}):
+        assert [f.cause for f in found(observed(window=window, profile=profile), split)] == ["too-little-compute"]
+    on_gpu = observed(host={"device": "cuda"}, window=sleeps, profile=profile)
+    assert [f.cause for f in found(on_gpu, split)] == ["too-little-compute"]
+
+
 def test_an_ordinary_step_has_no_fault():
     seen = observed(profile=profiled(), optimizers=(adam(),))
     assert found(seen, shares(seen)) == []

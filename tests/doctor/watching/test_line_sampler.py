@@ -1,5 +1,6 @@
 import gc
 import inspect
+import pickle
 import sys
 import threading
 import time
@@ -62,6 +63,115 @@ def test_a_function_of_the_users_that_logs_is_told_as_that():
     assert kind_of(LineSampler(lambda: False), lambda call: call()) == "forward"
 
 
+TRAINER = """
+def fit(function, call):
+    function(call)
+"""
+
+
+def test_a_callback_that_a_trainer_calls_is_beside_the_training():
+    library = {}
+    exec(compile(TRAINER, "/python/site-packages/trainer.py", "exec"), library)
+
+    def on_step_end(call):
+        call()
+
+    def on_after_batch_transfer(call):
+        call()
+
+    def loss_of_batch(call):
+        call()
+
+    sampler = LineSampler(lambda: False)
+    kinds = [
+        kind_of(sampler, lambda call, function=function: library["fit"](function, call))
+        for function in (on_step_end, on_after_batch_transfer, loss_of_batch)
+    ]
+    assert kinds == ["python", "data", "forward"]
+
+
+def test_a_hook_in_which_the_model_is_called_or_the_optimizer_steps_is_training():
+    library = {}
+    exec(compile(TRAINER, "/python/site-packages/trainer.py", "exec"), library)
+    sampler = LineSampler(lambda: False)
+    notes = {}
+
+    def on_batch(call):
+        notes.pop("first")(sys._getframe()) if notes else call()
+
+    for note in (sampler.note_step, sampler.note_forward):
+        notes["first"] = note
+        on_batch(None)
+        assert kind_of(sampler, lambda call: library["fit"](on_batch, call)) == "forward"
+        sampler._step_places.clear()
+
+
+class Writer:
+    """A file, or what writes to one."""
+
+    def __init__(self, call):
+        self.add = self.flush = call
+
+
+def test_any_method_of_a_logger_is_logging_and_so_is_writing_to_the_disk():
+    def add(call):
+        metric_logger = Writer(call)
+        metric_logger.add(1)
+
+    def flush(call):
+        Writer(call).flush()
+
+    sampler = LineSampler(lambda: False)
+    assert kind_of(sampler, add) == kind_of(sampler, flush) == "logging"
+
+
+def test_a_generator_of_batches_is_no_logging_though_it_is_called_log_every():
+    sampler, kinds = LineSampler(lambda: False), []
+
+    class MetricLogger:
+        def log_every(self, batches):
+            for batch in batches:
+                kinds.append(sampler.classify(sys._getframe())[0])
+                yield batch
+
+    def train(step):
+        metric_logger = MetricLogger()
+        for batch in metric_logger.log_every([1, 2]):
+            step(batch)
+
+    def step(_):
+        code, line = sys._getframe(1).f_code, sys._getframe(1).f_lineno
+        sampler._loops = {code: loop_lines(code, line, line)}
+
+    train(step)
+    assert kinds[-1] == "data"  # the loop is known from the first step on
+
+
+def test_a_batch_that_a_generator_makes_on_the_line_of_the_model_is_data():
+    sampler, kinds = LineSampler(lambda: False), []
+
+    def batches():
+        while True:
+            kinds.append(sampler.classify(sys._getframe())[0])
+            yield torch.ones(1)
+
+    def cost(answer):
+        kinds.append(sampler.classify(sys._getframe())[0])
+        return answer
+
+    def train():
+        made, model = batches(), torch.nn.Identity()
+        for _ in range(2):
+            step(cost(model(next(made))))
+
+    def step(_):
+        code, line = sys._getframe(1).f_code, sys._getframe(1).f_lineno
+        sampler._loops = {code: loop_lines(code, line, line)}
+
+    train()
+    assert kinds[-2:] == ["data", "forward"]  # the loop is known from the first step on
+
+
 def test_whatever_is_done_to_save_is_saving(tmp_path):
     def save_checkpoint(call):
         Module()(call)
@@ -69,8 +179,13 @@ def test_whatever_is_done_to_save_is_saving(tmp_path):
     def dump(call):
         np.save(tmp_path / "a.npy", np.ones(1) if call() is None else None)
 
+    def dump_as_python_does(call):
+        with (tmp_path / "a.pkl").open("wb") as file:
+            pickle.dump(call(), file)
+
     sampler = LineSampler(lambda: False)
-    assert kind_of(sampler, save_checkpoint) == kind_of(sampler, dump) == "checkpoint"
+    kinds = [kind_of(sampler, function) for function in (save_checkpoint, dump, dump_as_python_does)]
+    assert kinds == ["checkpoint"] * 3
 
 
 def test_the_main_thread_is_sampled_until_it_is_stopped():

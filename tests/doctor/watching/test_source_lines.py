@@ -114,3 +114,113 @@ def test_an_instruction_that_python_added_is_on_the_line_before_it():
     assert line_of(SimpleNamespace(f_lineno=None, f_code=code, f_lasti=at[2] + 2)) == 2
     assert line_of(SimpleNamespace(f_lineno=None, f_code=code, f_lasti=-1)) == code.co_firstlineno
     assert line_of(SimpleNamespace(f_lineno=7, f_code=code, f_lasti=0)) == 7
+
+
+def test_what_goes_into_the_loss_past_the_model(tmp_path):
+    """Targets and a teacher's answer are made like a batch; a penalty of the weights is training, a count neither."""
+    _, data, training = lines_of(
+        tmp_path,
+        """
+        def step(self, x):
+            with torch.no_grad():
+                soft = self.teacher(x)
+            y = draw_targets()
+            logits = self.student(x)
+            penalty = sum(weight.square().sum() for weight in self.student.parameters())
+            kd = divergence(logits, soft)
+            loss = kd + cost(logits, y) + penalty
+            loss.backward()
+            self.optimizer.step()
+            self.seen += len(y)
+            return loss, self.seen
+        """,
+        "optimizer.step", "self.student(x)", "step",
+    )  # fmt: skip
+    assert data == {"soft = self.teacher(x)", "y = draw_targets()"}
+    assert "penalty = sum(weight.square().sum() for weight in self.student.parameters())" in training
+    assert "self.seen += len(y)" not in training
+
+
+def test_a_batch_that_is_kept_in_self_by_one_method_and_used_by_another(tmp_path):
+    _, data, training = lines_of(
+        tmp_path,
+        """
+        class Base:
+            def run(self):
+                while True:
+                    self.next_batch()
+                    self.update()
+                    self.after_update()
+
+        class Runner(Base):
+            def next_batch(self):
+                self.x = load()
+
+            def update(self):
+                self.loss = self.cost()
+                self.loss.backward()
+
+            def cost(self):
+                return self.net(self.x).mean()
+
+            def after_update(self):
+                self.losses.append(self.loss.item())
+        """,
+        "self.update()", "self.update()", "run",
+    )  # fmt: skip
+    assert data == {"self.next_batch()"} and training == {"self.update()"}
+
+
+def test_a_batch_that_is_handed_to_a_model_that_steps_by_itself(tmp_path):
+    heads, data, training = lines_of(
+        tmp_path,
+        """
+        for batch in loader:
+            model.zero()
+            model.set_input(batch)
+            model.optimize_parameters()
+            model.show(visualizer)
+            visualizer.draw(model)
+        """,
+        "model.optimize", "model.optimize",
+    )  # fmt: skip
+    assert heads == {"for batch in loader:"}
+    assert data == {"model.set_input(batch)"} and training == {"model.optimize_parameters()"}
+
+
+def test_backward_passes_in_methods_of_any_name(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(
+        textwrap.dedent(
+            """
+            class Model:
+                def optimize(self):
+                    self.forward()
+                    self.descend_D()
+                    self.descend_G()
+                    self.optimizer.step()
+
+                def descend_G(self):
+                    self.loss = (self.fake - self.real).abs().mean()
+                    self.norm = self.fake.norm().item()
+                    self.loss.backward()
+            """
+        )
+    )
+    codes = {code.co_name: code for code in _codes(compile(file.read_text(), str(file), "exec"))}
+    assert loop_lines(codes["optimize"], 7, 4, frozenset({5, 6})).training == {4, 5, 6, 7}
+    assert loop_lines(codes["descend_G"], 12, None, frozenset({12})).training == {10, 12}
+
+
+def test_a_loop_that_asks_for_batches_in_its_condition(tmp_path):
+    heads, data, training = lines_of(
+        tmp_path,
+        """
+        while (batch := feed.get()) is not None:
+            model(batch).mean().backward()
+            optimizer.step()
+        """,
+        "optimizer.step", "model(batch)",
+    )  # fmt: skip
+    assert heads == {"while (batch := feed.get()) is not None:"} and data == set()
+    assert training == {"model(batch).mean().backward()", "optimizer.step()"}

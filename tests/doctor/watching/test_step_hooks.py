@@ -5,6 +5,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from brim.doctor.watching.feed.batch_costs import BatchCosts
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters
+from brim.doctor.watching.source_lines import shown, users_place
 from brim.doctor.watching.step_hooks import NEW_LEAD, StepHooks
 
 
@@ -32,6 +33,16 @@ def test_a_step_ends_with_the_optimizers_step_however_many_passes_it_has(steps):
     (seen,) = steps.seen()
     assert (seen.name, seen.tensors, seen.elements, seen.zeroes_gradients) == ("SGD", 2, 3, True)
     assert seen.seconds > 0 and seen.zero_grad_seconds > 0
+
+
+def test_backward_passes_are_told_where_they_are_called(unhooked):
+    places = []
+    steps = StepHooks(
+        LoaderHooks(Meters(), BatchCosts()), lambda: None, lambda: places.append(shown(users_place()).split(":")[0])
+    )
+    steps.install()
+    torch.nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()
+    assert places == ["test_step_hooks.py"]
 
 
 def test_weights_in_float64_are_seen(steps):

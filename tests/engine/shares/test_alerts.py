@@ -1,7 +1,7 @@
 import pytest
 from helpers.clock import Clock
 
-from brim.engine.shares.alerts import Alerts, MemoryUse
+from brim.engine.shares.alerts import Alerts, MemoryUse, RollingMean
 
 GIB = 2**30
 
@@ -65,6 +65,20 @@ def test_a_slow_beginning_and_single_slow_lines_are_no_alert():
         machine.train(1, data_wait=1.0)
         machine.train(9, data_wait=0.05)
     assert machine.told == []
+
+
+def test_a_mean_over_thousands_of_short_lines_costs_no_more_than_over_a_few():
+    multiplied = []
+
+    class Share(float):
+        def __mul__(self, other):
+            multiplied.append(other)
+            return float(self) * other
+
+    mean = RollingMean(1.0)
+    means = [mean.add(Share(number % 2), 1 / 1024) for number in range(4096)]
+    assert means[:1023] == [None] * 1023 and means[1023:] == [0.5] * 3073
+    assert len(multiplied) <= 2 * 4096
 
 
 def test_lines_without_shares_are_passed_over():

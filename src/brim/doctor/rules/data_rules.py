@@ -33,7 +33,7 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     restarts = window.worker_starts / window.seconds
     found = []
     if is_begun_every_step(loader, window):
-        return [_begun_every_step(loader, wait)]
+        return [_begun_every_step(loader, wait + _thrown_away(seen))]
     if loader.num_workers and not loader.persistent_workers and restarts >= WORTH_TELLING / 2 and window.epochs > 1:
         found.append(_restarted(loader, window.epochs, window.seconds * restarts / window.epochs, restarts))
     rest = wait - restarts
@@ -135,6 +135,11 @@ def is_begun_every_step(loader: LoaderSeen, window: Window) -> bool:
     if loader.length is None or not loader.batch_size or loader.length <= 2 * loader.batch_size:
         return False
     return window.steps >= FEWEST_EPOCHS and window.epochs >= EVERY_STEP * window.steps
+
+
+def _thrown_away(seen: Observation) -> float:
+    """The share in which an order of samples is given up, on the line that has begun it and outside of the loader."""
+    return sum(line.share for line in seen.lines if line.kind == "data" and "iter(" in line.text)
 
 
 def _begun_every_step(loader: LoaderSeen, wait: float) -> Finding:

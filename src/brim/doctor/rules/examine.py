@@ -14,6 +14,9 @@ COMPUTE_BOUND = 0.7
 SPECIFIC = 0.2  # of the step, lost to a cause that has a line or a setting of its own
 LITTLE = 0.1
 BF16_SPEED = 2.0  # times TF32's, of matrix products: the hardware's ratio
+# Causes that go away with another, which comes first: samples that are Python objects are the collector's work, and who
+# begins an epoch for every batch gives it up in the loop.
+PARTS = (("per-sample-access", "garbage-collection"), ("epoch-every-step", "data-made-in-the-loop"))
 LEAST_GAIN = 1.1  # below, a cause is no fault: every training has some of it
 # Of what nobody has who did not write it; and of what every DataLoader of tensors has, and every optimizer as it comes.
 LEAST_GAIN_OF = {"zero-grad-fills": 1.03, "per-sample-access": 1.2, "optimizer-not-fused": 1.2}
@@ -38,8 +41,8 @@ def _is_general(finding: Finding, seen: Observation) -> bool:
 
 
 def _is_part_of(finding: Finding, worst: Finding) -> bool:
-    """Whether a cause goes away with another: samples that are Python objects are the collector's work."""
-    return worst.cause == "per-sample-access" and finding.cause == "garbage-collection"
+    """Whether a cause goes away with another."""
+    return (worst.cause, finding.cause) in PARTS
 
 
 def is_worth_it(finding: Finding) -> bool:

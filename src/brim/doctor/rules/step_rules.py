@@ -156,7 +156,7 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> F
     assert seen.timed is not None
     # Where garbage is collected while batches are made it is among the data, and this is less than it could be.
     garbage = seen.timed.garbage / seen.timed.seconds
-    launch = shares.launch - garbage - sum(found.share for found in explained)
+    launch = shares.launch - garbage - max(_asleep(seen, shares), sum(found.share for found in explained))
     if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
         return None
     each = launch * seen.timed.step / seen.profile.operators
@@ -180,6 +180,15 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> F
         gain=gain_of(launch) if on_gpu else None,
         cures=Cures() if seen.host.compiled else Cures(compile=True),
     )
+
+
+def _asleep(seen: Observation, shares: Shares) -> float:
+    """The share in which the host neither had nor wanted a core, beside its waiting for batches: it slept."""
+    window = seen.timed
+    assert window is not None
+    if seen.host.device != "cpu" or not (window.cpu and window.in_line):  # not every kernel counts both
+        return 0.0
+    return max(0.0, 1.0 - (window.cpu + window.in_line) / window.seconds - shares.data)
 
 
 def _of_shapes(seen: Observation) -> str:

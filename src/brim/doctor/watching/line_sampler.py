@@ -1,5 +1,6 @@
 """Which lines the thread that trains is on, looked at every few milliseconds from another thread."""
 
+import inspect
 import re
 import sys
 import threading
@@ -10,6 +11,7 @@ from types import CodeType, FrameType
 
 from brim.data.garbage import gc_paused
 from brim.doctor.observation import LineTime
+from brim.doctor.watching.looks import by_time_spent
 from brim.doctor.watching.source_lines import (
     LoopLines,
     Place,
@@ -21,6 +23,7 @@ from brim.doctor.watching.source_lines import (
     stack,
     text_of,
 )
+from brim.doctor.watching.thread_state import Spent, ThreadState, thread_state
 
 INTERVAL = 0.002
 # A thread that wants to run gets its turn after this long. Python's 5 ms would move samples from Python code to the
@@ -29,13 +32,17 @@ SWITCH = 0.00001
 MOST = 40  # lines that are told
 # What writes or shows something, by how it is called: much of that happens in C, where no frame shows it.
 SHOWS = re.compile(
-    r"^print\(|\bsys\.stdout\.write\(|\.(write|writelines|writerow|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
-    r"|\b(json|pickle|yaml)\.dump\(|\bopen\([^)]*['\"][wax]b?['\"]"
-    r"|\b(logger|logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
+    r"(^|[:;]\s*)print\(|\bsys\.stdout\.write\(|\bos\.fsync\("
+    r"|\.(write|writelines|writerow|flush|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
+    r"|\b(json|yaml)\.dump\(|\bopen\([^)]*['\"][wax]\+?['\"]"
+    r"|\b(logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
+    r"|\b\w*[lL]ogger\.\w+\("
 )
-SAVES = re.compile(r"\b(np|numpy)\.save(z|z_compressed)?\(")
+SAVES = re.compile(r"\b(np|numpy)\.save(z|z_compressed)?\(|\b(pickle|joblib|dill)\.dump\(|\bopen\([^)]*['\"][wax]\+?b")
 SAVE_FUNCTION = re.compile(r"_*(atomic_)?save(_|$)")  # anybody's: it may copy weights and open files before it saves
 LOG_FUNCTION = re.compile(r"_?(log|report|print|record|track)(_|$)|.*_(log|logs)$")  # of the user's own
+HOOK = re.compile(r"on_[a-z]")  # of a callback or a module, as trainers call them
+MAKES_BATCHES = ("on_before_batch_transfer", "on_after_batch_transfer")  # those of them that do
 LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/feed/")
 BY_FILE = (
     ("logging", ("/tqdm/", "/logging/", "/tensorboard", "/torch/utils/tensorboard/", "/wandb/", "/mlflow/", "/rich/",
@@ -61,10 +68,15 @@ class LineSampler:
     def __init__(self, in_evaluation: Callable[[], bool], garbage: Callable[[], float] = lambda: 0.0) -> None:
         self._in_evaluation, self._garbage = in_evaluation, garbage
         self._seconds: defaultdict[Sample, float] = defaultdict(float)
+        self._waiting: defaultdict[Sample, float] = defaultdict(float)  # the part in which the thread waited
+        self._spent: Spent | None = None
+        self.usual: Spent | None = None  # of steps that nobody looked at
+        self._state: ThreadState | None = None
         self._evaluating: set[Place] = set()  # regions without gradients in which modules are called
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
         self._forward_places: dict[CodeType, int] = {}
+        self._backward_places: defaultdict[CodeType, set[int]] = defaultdict(set)
         self._watched = threading.get_ident()
         self._going = threading.Event()
         self._thread: threading.Thread | None = None
@@ -78,12 +90,21 @@ class LineSampler:
         """The stack in which the model was called."""
         self._note(frame, self._forward_places)
 
+    def note_backward(self, frame: FrameType | None) -> None:
+        """A stack in which a backward pass was called."""
+        for found in stack(frame):
+            if is_own(found.f_code.co_filename):
+                self._backward_places[found.f_code].add(line_of(found))
+
     def start(self) -> None:
+        backward = self._backward_places
+        steps = {**{code: max(lines) for code, lines in backward.items()}, **self._step_places}
         self._loops = {
-            code: loop_lines(code, line, self._forward_places.get(code)) for code, line in self._step_places.items()
+            code: loop_lines(code, line, self._forward_places.get(code), frozenset(backward.get(code, ())))
+            for code, line in steps.items()
         }
         sys.setswitchinterval(SWITCH)
-        self._watched = threading.get_ident()
+        self._watched, self._state = threading.get_ident(), thread_state()
         self._going.set()
         self._thread = threading.Thread(target=self._sample, name="brim-doctor", daemon=True)
         self._thread.start()
@@ -92,13 +113,18 @@ class LineSampler:
         self._going.clear()
         if self._thread is not None:
             self._thread.join()
+        if self._state is not None:
+            self._state.close()
         sys.setswitchinterval(self._switch)
 
     def seen(self) -> tuple[LineTime, ...]:
         """Where the time went. What happens without gradients where models are called, and is not for the loss, is
         evaluation."""
         found: defaultdict[tuple[str, Place | None], float] = defaultdict(float)
-        for (kind, place, region), seconds in list(self._seconds.items()):
+        spent, looks = self._spent, dict(self._seconds)
+        if spent is not None:
+            looks = by_time_spent(looks, self._waiting, spent, ("forward", None, None), self.usual)
+        for (kind, place, region), seconds in looks.items():
             found["evaluation" if region in self._evaluating and kind != "loader" else kind, place] += seconds
         total = sum(found.values()) or 1.0
         ordered = sorted((item for item in found.items() if item[1] > 0), key=lambda item: -item[1])[:MOST]
@@ -110,22 +136,26 @@ class LineSampler:
                 places[found.f_code] = line_of(found)
 
     def _sample(self) -> None:
+        state = self._state
         before, collected = time.perf_counter(), self._garbage()
         last: Sample = ("garbage", None, None)
         while self._going.is_set():
             time.sleep(INTERVAL)
             # A call of C's that keeps the interpreter to itself lets nobody look before it is over: the look right
             # after it stands for all of its time.
+            is_waiting = state is not None and state.is_waiting()
             now, garbage = time.perf_counter(), self._garbage()
             key = self._look()
             if key is not None:
                 left = now - before - (garbage - collected)
                 # A look may come before the collector has told of its time: then that was given to the line before.
                 self._seconds[key] += max(0.0, left)
+                self._waiting[key] += max(0.0, left) * is_waiting
                 self._seconds[last] = max(0.0, self._seconds[last] + min(0.0, left))
                 self._seconds["garbage", None, None] += garbage - collected
                 last = key
             before, collected = now, garbage
+        self._spent = None if state is None else state.spent()
 
     def _look(self) -> Sample | None:
         """What that thread does now; its frames are not kept, or its variables would live as long."""
@@ -178,12 +208,17 @@ class LineSampler:
 
     def _is_logging(self, frames: list[FrameType]) -> bool:
         """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
+        by_name = False
         for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
-            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))) or _is_log_function(frame):
+            lines = self._loops.get(frame.f_code)
+            if lines is not None and line_of(frame) in lines.heads:
+                return False  # it gives batches, whatever it is called
+            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))):
                 return True
-            if frame.f_code in self._loops:
-                return False
-        return False
+            by_name |= _is_log_function(frame)
+            if lines is not None:
+                break
+        return by_name
 
     def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
         """By the statement that runs in the innermost function on the way to the step."""
@@ -191,14 +226,34 @@ class LineSampler:
             return "logging"
         if SAVES.search(text_of(place)):
             return "checkpoint"
+        if (hook := self._hook(frames)) is not None:
+            return "data" if hook in MAKES_BATCHES else "python"
+        gives_batches = False
         for found in frames:
             lines = self._loops.get(found.f_code)
             if lines is None:
+                gives_batches |= found.f_code not in self._forward_places and _is_own_generator(found.f_code)
                 continue
-            if line_of(found) in lines.heads or line_of(found) in lines.data:
+            if gives_batches or line_of(found) in lines.heads or line_of(found) in lines.data:
                 return "data"
             return "forward" if line_of(found) in lines.training or _in_torch(frames) else "python"
         return "forward"
+
+    def _hook(self, frames: list[FrameType]) -> str | None:
+        """The user's function that a trainer of some library calls beside the training, which runs."""
+        for frame in frames:
+            code, caller = frame.f_code, frame.f_back
+            if code in self._step_places or code in self._forward_places:
+                return None
+            is_called = caller is not None and not is_own(caller.f_code.co_filename)
+            if is_called and is_own(code.co_filename) and HOOK.match(code.co_name):
+                return code.co_name
+        return None
+
+
+def _is_own_generator(code: CodeType) -> bool:
+    """Whether it is a generator with a name: beside modules, ``model(next(batches))`` makes its batch there."""
+    return bool(code.co_flags & inspect.CO_GENERATOR) and is_own(code.co_filename) and not code.co_name.startswith("<")
 
 
 def _is_log_function(frame: FrameType) -> bool:
@@ -224,7 +279,7 @@ def is_lightning_log(frames: list[FrameType]) -> bool:
 def is_printing(text: str) -> bool:
     """Whether a line prints, or writes a record.
 
-    >>> is_printing('print(f"loss {loss}")'), is_printing("json.dump(history, file)"), is_printing("x.log().sum()")
+    >>> is_printing("if step: print(loss)"), is_printing("json.dump(history, file)"), is_printing("x.log().sum()")
     (True, True, False)
     """
     return SHOWS.search(text) is not None

@@ -26,6 +26,7 @@ from brim.doctor.watching.profiler import Profiler
 from brim.doctor.watching.started_processes import StartedProcesses, busy_children, children_seconds
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
+from brim.doctor.watching.thread_state import ThreadState, thread_state
 from brim.doctor.watching.trial_course import TrialCourse
 from brim.errors import said
 from brim.hardware import usable_cores
@@ -68,7 +69,7 @@ class ScriptWatch:
         self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
-        self.optimizers = StepHooks(self.loaders, self.on_step)
+        self.optimizers = StepHooks(self.loaders, self.on_step, self._on_backward)
         self.tensors = TensorHooks()
         self.copies = DeviceCopies()
         self.sampler = LineSampler(lambda: self.loaders.in_evaluation, lambda: self.meters.garbage)
@@ -87,6 +88,7 @@ class ScriptWatch:
         self._graphs = self._recompiles = self._restarts = 0
         self._compiled_at = self._known_graphs = 0  # the last step in which something was compiled; graphs until then
         self._threads = torch.get_num_threads()
+        self._state: ThreadState | None = None  # of the thread that trains, while steps are timed
         self._children = 0
         self._children_before: dict[int, float] = {}
         self._seen_loaders: Any = None
@@ -220,6 +222,7 @@ class ScriptWatch:
             self._graphs = compiled_graphs()
             self._backwards_before = self.optimizers.backwards
             self._children_before = children_seconds()
+            self._state = thread_state() if self.observes else None
         elif stage.name == SAMPLED:
             if self._device() == "cuda":  # on a CPU nothing is copied or waited for, and each call would seem longer
                 self.tensors.install()
@@ -253,6 +256,10 @@ class ScriptWatch:
             self._end_of_trial(found)
 
     def _end_of_timed(self, found: Window | None) -> None:
+        if self._state is not None:
+            self.sampler.usual = self._state.spent()
+            self._state.close()
+            self._state = None
         self.loaders.probe()
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = compiled_graphs() - self._graphs
@@ -282,6 +289,10 @@ class ScriptWatch:
     def _on_call(self, frame: FrameType) -> None:
         if self.is_here and not self.loaders.in_evaluation:
             self.sampler.note_forward(frame)
+
+    def _on_backward(self) -> None:
+        if self.is_here and self.stages and self.stages[0].name == WARM_UP:
+            self.sampler.note_backward(sys._getframe(1))
 
     def _synchronize(self) -> bool:
         """Wait for a device that works beside the host; whether there is one."""

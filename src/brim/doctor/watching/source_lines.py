@@ -72,8 +72,11 @@ class LoopLines:
     training: frozenset[int] = frozenset()  # call the model, lead from there to the loss, or are the step itself
 
 
-def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> LoopLines:
-    """What the lines of a function do that the step was seen in at ``step_line``, and the model at ``forward_line``.
+def loop_lines(
+    code: CodeType, step_line: int, forward_line: int | None, backward_lines: frozenset[int] = frozenset()
+) -> LoopLines:
+    """What the lines of a function do that the step was seen in at ``step_line``, the model at ``forward_line``, and
+    backward passes at ``backward_lines``.
 
     Names are followed from the statement that calls the model: statements that what goes in depends on make data, those
     that depend on what comes out are training.
@@ -82,20 +85,32 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     if body is None:
         return LoopLines()
     loops = [node for node in ast.walk(body) if isinstance(node, ast.For | ast.While) and _contains(node, step_line)]
-    heads = {line for loop in loops if isinstance(loop, ast.For) for line in _lines(loop.iter, loop.target)}
+    heads = {line for loop in loops for line in _lines(*_asking(loop))}
     scope = min(loops, key=lambda loop: (loop.end_lineno or 0) - loop.lineno, default=body)
     simple = [node for node in ast.walk(scope) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
     forward = [node for node in simple if forward_line is not None and _contains(node, forward_line)]
     after = _following(simple, {name for node in forward for name in _stores(node)})
-    ends = [node for node in simple if _is_backward(node) or isinstance(node, ast.Return)]
-    to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
+    backward = [node for node in simple if _is_backward(node) or any(_contains(node, line) for line in backward_lines)]
+    ends = [*backward, *(node for node in simple if isinstance(node, ast.Return) and node not in backward)]
+    to_loss = _leading(simple, _names(ends))
     # Without a module that is called, everything that leads to the loss is the model.
     kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
-    step = [node for node in simple if _contains(node, step_line) or _is_update(node)]
-    before = _leading(simple, {name for node in forward for name in _loads(node)})
-    data = [node for node in before if node not in forward and node not in after and node not in step]
+    step = [*backward, *(node for node in simple if _contains(node, step_line) or _is_update(node))]
+    before = _before(simple, forward, _methods(code.co_filename))
+    # What goes into the loss past the model: penalties of its weights are training, targets are data.
+    beside = [node for node in _leading(simple, _names(backward or ends)) if node not in after] if forward else []
+    model = {_full_name(part.func) for node in forward for part in ast.walk(node) if isinstance(part, ast.Call)}
+    kept += [node for node in beside if node not in before and _loads(node) & model]
+    data = [node for node in [*before, *beside] if node not in [*forward, *after, *kept, *step]]
     training = [*forward, *kept, *step]
     return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
+
+
+def _asking(loop: ast.For | ast.While) -> list[ast.expr]:
+    """The part of a loop's head that asks for a batch: ``while (batch := feed.get()) is not None`` does, too."""
+    if isinstance(loop, ast.For):
+        return [loop.iter, loop.target]
+    return [loop.test] if any(isinstance(part, ast.NamedExpr) for part in ast.walk(loop.test)) else []
 
 
 @cache
@@ -137,6 +152,57 @@ def _leading(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
     return _linked(statements, names, by=_stores, on=_loads)
 
 
+def _before(simple: list[ast.stmt], forward: list[ast.stmt], methods: dict[str, list[ast.stmt]]) -> list[ast.stmt]:
+    """Statements that make what goes into the model, or hand it over: ``self.next_batch()``, ``model.set_input(x)``."""
+    first = min((node.lineno for node in forward), default=0)
+
+    def stores(node: ast.stmt) -> set[str]:
+        return _stores(node) | (_given(node) if node.lineno < first else set())
+
+    makes, needs = _with_methods(stores, methods), _with_methods(_loads, methods)
+    return _linked(simple, {name for node in forward for name in needs(node)}, by=makes, on=needs)
+
+
+def _given(node: ast.stmt) -> set[str]:
+    """The object that a statement hands something to and has nothing back from."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not (call.args or call.keywords):
+        return set()
+    return {_full_name(call.func.value)} - {"self", ""}
+
+
+def _with_methods(names_in: NamesIn, methods: dict[str, list[ast.stmt]]) -> NamesIn:
+    """The same for a statement and the methods of ``self`` that it calls, whose names are those of ``self``."""
+
+    def found(node: ast.stmt) -> set[str]:
+        names, left = set(names_in(node)), [node]
+        known: set[str] = set()
+        while left:
+            calls = {part.func for part in ast.walk(left.pop()) if isinstance(part, ast.Call)}
+            called = {
+                func.attr for func in calls if isinstance(func, ast.Attribute) and _full_name(func.value) == "self"
+            }
+            bodies = [body for name in called - known for body in methods.get(name, ())]
+            known |= called
+            left += bodies
+            names |= {name for body in bodies for name in names_in(body) if name.startswith("self.")}
+        return names
+
+    return found
+
+
+@cache
+def _methods(file: str) -> dict[str, list[ast.stmt]]:
+    """The methods of all classes of a file, by name: which of them is called, only the run would tell."""
+    found: dict[str, list[ast.stmt]] = {}
+    tree = _tree(file)
+    for kind in ast.walk(tree) if tree is not None else ():
+        for node in kind.body if isinstance(kind, ast.ClassDef) else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.setdefault(node.name, []).append(node)
+    return found
+
+
 def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesIn) -> list[ast.stmt]:
     """Statements that have some of the names ``by`` one side, and those that have what these hand ``on``."""
     found: list[ast.stmt] = []
@@ -147,6 +213,18 @@ def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesI
         found += more
         names = names | {name for node in more for name in on(node)}
     return found
+
+
+def _names(nodes: list[ast.stmt]) -> set[str]:
+    """Those that some statements use."""
+    return {name for node in nodes for name in _loads(node)}
+
+
+def _full_name(node: ast.expr) -> str:
+    """``model`` or ``self.model``, as `_loads` has it."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_update(node: ast.stmt) -> bool:

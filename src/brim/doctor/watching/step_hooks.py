@@ -31,10 +31,17 @@ class StepHooks:
 
     A second one (of a discriminator, say) steps within these steps. It becomes the one that counts where the first has
     stopped. A script that updates its weights by itself has steps too: those of its backward passes.
+
+    Args:
+        loaders: Told of backward passes.
+        on_step: Called at the end of a step.
+        on_backward: Called at the end of a backward pass, where that was called.
     """
 
-    def __init__(self, loaders: LoaderHooks, on_step: Callable[[], None]) -> None:
-        self.loaders, self.on_step = loaders, on_step
+    def __init__(
+        self, loaders: LoaderHooks, on_step: Callable[[], None], on_backward: Callable[[], None] = lambda: None
+    ) -> None:
+        self.loaders, self.on_step, self.on_backward = loaders, on_step, on_backward
         self.optimizers: dict[int, WatchedOptimizer] = {}
         self.lead: WatchedOptimizer | None = None
         self.losses: list[torch.Tensor] = []
@@ -94,6 +101,7 @@ class StepHooks:
             hooks._backward_ended = time.perf_counter()
             hooks.backwards += 1
             hooks.loaders.on_backward()
+            hooks.on_backward()
             loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
             if isinstance(loss, torch.Tensor):
                 hooks.device = loss.device.type

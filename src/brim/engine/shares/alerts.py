@@ -55,17 +55,18 @@ class RollingMean:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._values: deque[tuple[float, float]] = deque()
-        self._total = 0.0
+        self._total = self._weighted = 0.0  # of thousands of values, where lines are short
 
     def add(self, value: float, seconds: float) -> float | None:
         """One more value, which stands for so many seconds."""
         self._values.append((value, seconds))
         self._total += seconds
+        self._weighted += value * seconds
         while self._total - self._values[0][1] >= self.seconds:
-            self._total -= self._values.popleft()[1]
-        if self._total < self.seconds:
-            return None
-        return sum(value * weight for value, weight in self._values) / self._total
+            old, weight = self._values.popleft()
+            self._total -= weight
+            self._weighted -= old * weight
+        return None if self._total < self.seconds else self._weighted / self._total
 
 
 class Once:

@@ -183,7 +183,8 @@ def test_a_data_set_that_keeps_a_frame_is_known(hooks):
     data = Frame([1, 2])
     data.rows = DataFrame()
     list(DataLoader(data, batch_size=2))
-    assert [seen.frame for seen in hooks.seen()] == [True]
+    list(DataLoader(torch.utils.data.Subset(data, [0, 1]), batch_size=2))
+    assert [seen.frame for seen in hooks.seen()] == [True, True]
 
 
 def test_a_loader_that_is_made_in_every_epoch_stays_the_same(hooks):

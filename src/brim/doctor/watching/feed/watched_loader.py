@@ -114,12 +114,18 @@ def settings_of(loader: DataLoader[Any], line: str) -> LoaderSeen:
 
 def _gives_batches(dataset: Any) -> bool:
     """Whether a data set is asked for many samples at once. A Subset takes many and asks for them one by one."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    return bool(getattr(dataset, "__getitems__", None))
+    return bool(getattr(_whole(dataset), "__getitems__", None))
 
 
 def _has_frame(dataset: Any) -> bool:
     """Whether a data set keeps a DataFrame, whose rows are slow to come by one at a time."""
-    kept = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
+    whole = _whole(dataset)
+    kept = vars(whole).values() if hasattr(whole, "__dict__") else ()
     return any(type(value).__name__ in ("DataFrame", "Series") for value in kept)
+
+
+def _whole(dataset: Any) -> Any:
+    """The data set of which another is a part."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset
