@@ -268,14 +268,14 @@ def _check_shapes(output: Any, target: Any) -> None:
     if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
-            "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
-            "let the model return a vector: squeeze(1)"
+            "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column (a "
+            "Series: y.to_frame()), or let the model return a vector: squeeze(1)"
         )
 
 
-def _check_classes(output: Tensor) -> None:
+def _check_classes(output: Tensor, target: Tensor) -> None:
     """Refuse a single class, of which the loss and its gradient are always 0. A lone sample may be one of many."""
-    if output.dim() > 1 and output.shape[1] == 1 and len(output) > 1:
+    if output.dim() > 1 and output.shape[1] == 1 and target.dim() and len(output) == len(target) > 1:
         raise DataError(
             "the model has one output, and cross entropy over a single class is 0 whatever it says: use "
             "nn.BCEWithLogitsLoss() and y.float().reshape(-1, 1) for two classes, nn.MSELoss() for numbers, or give "
@@ -302,7 +302,8 @@ class _Criterion:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise ConfigError(
                 "loss_fn compares an output with a target, so batches must be (inputs, target) pairs, and this one is "
-                f"{described(batch)}; for other batches pass loss_fn=lambda model, batch: ..."
+                f"{described(batch)}{', where (x, y) is one tuple' if isinstance(batch, Tensor) else ''}; for other "
+                "batches pass loss_fn=lambda model, batch: ..."
             )
         inputs, target = batch
         output = call_model(self.model, inputs)
@@ -318,7 +319,7 @@ class _Criterion:
                 "give numbers, of classes {'cat': 0, 'dog': 1}[label]"
             )
         if type(self.criterion) is nn.CrossEntropyLoss:
-            _check_classes(output)
+            _check_classes(output, target)
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             if _rounds_sums(output):

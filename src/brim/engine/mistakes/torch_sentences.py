@@ -7,7 +7,8 @@ _PICTURES = (
 )
 _ONE_BY_ONE = (
     "the outputs have shape ({1}) and the targets ({0}), and this loss compares them one by one: give the targets the "
-    "shape of the outputs, y.reshape(-1, 1) for a column, or let the model return a vector: squeeze(1)"
+    "shape of the outputs, y.reshape(-1, 1) for a column (a Series: y.to_frame()), or let the model return a vector: "
+    "squeeze(1)"
 )
 _TARGET = "the targets are {0}, and this loss takes {1}: hand over y.{2}"
 _LABELS = (
