@@ -9,7 +9,7 @@ from helpers.lightning_training import Classifier, loaders
 from lightning.pytorch.loggers.logger import Logger
 
 from brim.errors import CannotFit, ConfigError
-from brim.integrations.lightning import BrimCallback
+from brim.integrations.lightning import BatchSizeForecast, BrimCallback
 from brim.integrations.lightning.trainer import callback
 from brim.integrations.lightning.trainer.callback import settings_of
 
@@ -147,3 +147,9 @@ def test_shares_on_a_gpu_add_up_to_one():
 def test_an_unknown_argument_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean refuse="):
         BrimCallback(refuses=True)
+
+
+@pytest.mark.parametrize("callback", [BrimCallback, BatchSizeForecast])
+def test_a_card_that_nobody_knows_is_refused_when_the_callback_is_made(callback):
+    with pytest.raises(ConfigError, match="no card is known as 'H2000'"):
+        callback(card="H2000")
