@@ -19,6 +19,7 @@ Y = X.sum(1, keepdim=True)
 LABELS = torch.arange(16) % 3
 PICTURES = torch.rand(16, 3, 5, 5, generator=torch.Generator().manual_seed(1))
 TOKENS = {"input_ids": torch.ones(16, 4, dtype=torch.int64), "label": LABELS}
+BERT = {"input_ids": torch.ones(16, 4, dtype=torch.int64), "labels": LABELS % 2}
 BOTH = {"x": X, "y": Y, "labels": Y}
 FRAME = pd.DataFrame(X.numpy(), columns=list("abcd"))
 
@@ -92,6 +93,17 @@ class Unforward(nn.Module):
         return self.layer(x)
 
 
+class Shallow(Net):
+    def calculate_loss(self): ...
+
+
+class InPlace(Net):
+    def forward(self, x):
+        h = super().forward(x).sigmoid()
+        h *= h
+        return h
+
+
 class Image:
     """As PIL's: no tensor, no array."""
 
@@ -105,6 +117,11 @@ class Learned(nn.MSELoss):
 def bert(kind):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     return getattr(transformers, kind)(transformers.BertConfig(vocab_size=9, **sizes))
+
+
+def t5():
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=9, **sizes))
 
 
 def conv():
@@ -265,6 +282,31 @@ MISTAKES = [
     ("step(Net())((X.double(), Y))", "x.float()"),
     ("brim.forecast(Net())", "missing a required argument: 'batch'"),
     ("trainer(optimizer={'name': 'AdamW', 'nodecay': ['bias']}).fit()", "did you mean 'no_decay'?"),
+    ("trainer(Shallow(), loss_fn=None)", "write def calculate_loss(self, batch)"),
+    ("trainer(InPlace()).fit()", "changed in place"),
+    ("trainer(nn.Linear(4, 1).to(torch.complex64)).fit()", "x.cfloat()"),
+    ("trainer(data=BOTH, loss_fn=lambda model, batch: model(batch.x).mean()).fit()", "batch['name'] for one of these"),
+    ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]).sum(), None)).fit()", "of at least 0"),
+    ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]).sum(), -1)).fit()", "of at least 0"),
+    ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]).sum(), torch.ones(2))).fit()", "with one"),
+    ("trainer(data=(X, LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "an output for each class"),
+    ("trainer(loss_fn=nn.CrossEntropyLoss()).fit()", "nn.MSELoss() for numbers"),
+    ("trainer(nn.Linear(4, 3), (X, LABELS), loss_fn=nn.KLDivLoss()).fit()", "for classes use nn.CrossEntropyLoss()"),
+    ("trainer(nn.Linear(4, 3), (X, nn.functional.one_hot(LABELS, 5).float()), loss_fn=nn.CrossEntropyLoss()).fit()",
+     "y.argmax(1) of one-hot rows"),
+    # batches of texts
+    ("trainer(bert('BertForSequenceClassification'), {**BERT, 'text': ['a'] * 16}, loss_fn=None).fit()",
+     "'text' is a list of 16 (str)"),
+    ("trainer(bert('BertForSequenceClassification'), {'ids': BERT['input_ids'], 'labels': LABELS}, loss_fn=None).fit()",
+     "it has no 'input_ids', and is a dict with ids, labels"),
+    ("trainer(bert('BertForSequenceClassification'), {k: v[:4].flatten()[:4] for k, v in BERT.items()}, "
+     "loss_fn=None).fit()", "of shape (samples, tokens)"),
+    ("trainer(t5(), {'input_ids': BERT['input_ids']}, loss_fn=None).fit()", "needs 'labels' as well"),
+    ("trainer(bert('BertForSequenceClassification'), BERT, loss_fn=None).predict({'ids': BERT['input_ids']})",
+     "it has no 'input_ids'"),
+    ("trainer(bert('BertForSequenceClassification'), BERT, loss_fn=lambda model, batch: model(batch).loss).fit()",
+     "model(**batch)"),
+    ("trainer(peft_config=1)", "peft.get_peft_model(model, config)"),
     # pictures and norms
     ("trainer(conv(), ((PICTURES * 255).byte(), LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "x.float() / 255"),
     ("trainer(conv(), (PICTURES.movedim(1, -1), LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "permute(0, 3, 1, 2)"),
@@ -317,6 +359,48 @@ MISTAKES = [
     ("brim.Loader(X, Y)", "data is one argument"),
     ("brim.Loader((X, Y), shuffle='no')", "True or False"),
     ("brim.Loader((X, Y), 0)", "batch_size=0"),
+    ("trainer(data=(X.tolist(), Y.tolist())).fit()", "(torch.tensor(X), torch.tensor(y))"),
+    ("brim.Loader((X.tolist(), Y.tolist()))", "(torch.tensor(X), torch.tensor(y))"),
+    ("trainer(data=(X, ['cat'] * 16)).fit()", "y is a list of 16 (str)"),
+    ("trainer(data=(X, Y.tolist()[:3])).fit()", "y is a list of 3 (list)"),
+    ("brim.Loader((X, ['cat'] * 16))", "y is a list of 16 (str)"),
+    ("trainer(nn.Linear(4, 3), (FRAME, pd.Series(['cat', 'dog'] * 8)), loss_fn=nn.CrossEntropyLoss()).fit()",
+     "cat.codes.astype('int64')"),
+    ("trainer(data=(FRAME, FRAME['b'])).fit()", "a Series: y.to_frame()"),
+    ("brim.Trainer(Net(), X, Y, loss_fn=nn.MSELoss(), device='cpu').fit()", "(x, y) is one tuple"),
+    ("trainer(data=(X, None)).fit()", "y is None"),
+    ("trainer(data=(None, Y)).fit()", "X is None"),
+    ("trainer(data=(X, 3)).fit()", "y is an int"),
+    ("trainer(data=(X, torch.tensor(1.0))).fit()", "y is a Tensor without rows"),
+    ("brim.Loader((X, Y), seed='a')", "must be a whole number"),
+    ("brim.Loader((X, Y), generator=torch.Generator())", "a function of seed="),
+    # calls of what is no trainer
+    ("brim.load('x', Net(), device='cuda')", "load has no argument device"),
+    ("brim.load('x', Net(), strict=False)", "it takes run, model"),
+    ("brim.check_gpu_memory('cuda:0')", "it takes nothing"),
+    ("brim.estimate_memory_usage(Net())", "missing a required argument: 'batch_size'"),
+    ("brim.move_data_to_device(X)", "missing a required argument: 'device'"),
+    ("brim.move_data_to_device(X, 'cpu', blocking=True)", "did you mean non_blocking=?"),
+    ("forecast(card=80)", "is no name of a card"),
+    ("forecast(optimizer=lambda parameters: None)", "must return a torch optimizer"),
+    ("forecast(memory='8GiB')", "it limits brim.largest_batch"),
+    ("step(Net(), lr=0.1)", "torch.optim.AdamW(model.parameters(), lr=...)"),
+    ("step(Net(), max_epochs=3)", "a loop of your own counts them itself"),
+    ("step(Net(), device='cpu')", "model.to(device)"),
+    ("step(Net(), metrics='mae')", "a loop of your own computes its own"),
+    ("step(Net(), callbacks=[])", "a loop of your own calls what it wants"),
+    # fastai
+    ("trainer().fit_one_cycle(3)", "OneCycleLR(optimizer, ...)"),
+    ("trainer().lr_find()", "Trainer(lr=..., max_steps=...)"),
+    ("trainer().fine_tune(3)", "a Trainer for the second stage"),
+    ("trainer().get_preds()", "trainer.predict(data)"),
+    ("trainer().cuda()", "Trainer(device=...)"),
+    ("trainer(callbacks=[type('Late', (brim.Callback,), {'after_batch': print})()])", "the hook here is on_step_end"),
+    ("trainer(eval_data=(X, Y)).fit().accuracy", "what fit returns has .metrics"),
+    ("trainer(epochs=2).fit(resume=trainer().fit())", "which is .run of what fit returned"),
+    ("trainer(use_multi_gpu=4)", "must be True or False"),
+    ("trainer(nn.Linear(4, 3), (X, LABELS), eval_data=(X, LABELS), loss_fn=nn.CrossEntropyLoss(), "
+     "metrics=torchmetrics.MeanMetric()).fit()", "the metric 'MeanMetric' cannot take"),
     # evaluators and callbacks
     ("trainer(eval_data=Accuracy()).fit()", "higher_is_better = True"),
     ("trainer(eval_data=Vector).fit()", "hand over an object: Vector()"),
@@ -370,7 +454,7 @@ def test_a_mistake_gets_one_sentence(code, words, tmp_path, monkeypatch):
 
 
 def test_there_are_more_than_sixty_of_them():
-    assert len({code for code, _ in MISTAKES}) == len(MISTAKES) > 120
+    assert len({code for code, _ in MISTAKES}) == len(MISTAKES) > 250
 
 
 WARNED_OF = [

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import brim
 from brim.errors import ConfigError, ModelError
-from brim.user_line import is_foreign, is_of_job, is_users_own, line_of_job, users_errors
+from brim.user_line import is_foreign, is_of_job, is_users_own, line_at_fault, line_of_job, users_errors
 
 LIBRARIES, BRIM = Path(torch.__file__).parent.parent, Path(brim.__file__).parent
 
@@ -63,3 +64,26 @@ def test_errors_of_brims_and_what_is_no_error_go_through() -> None:
         with pytest.raises(type(error)) as raised, users_errors("the loss"):
             raise error
         assert raised.value is error
+
+
+def test_a_library_that_the_users_code_calls_is_not_the_line_to_show() -> None:
+    def build() -> None:
+        np.load("nowhere.npz")
+
+    line = f"{__file__}:{build.__code__.co_firstlineno + 1}"
+    with pytest.raises(ModelError, match=f"^building failed at {line}: FileNotFoundError"), users_errors("building"):
+        build()
+
+
+def test_an_error_within_brim_is_not_the_users_though_the_user_called_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        brim.move_data_to_device(torch.ones(1), "nowhere")
+    assert line_at_fault(caught.value.__traceback__) == ""
+    with pytest.raises(ZeroDivisionError) as own:
+        brim.move_data_to_device(Divides(), "cpu")
+    assert line_at_fault(own.value.__traceback__).startswith(f"{__file__}:")
+
+
+class Divides:
+    def to(self, device: object) -> None:
+        raise ZeroDivisionError

@@ -53,6 +53,12 @@ def innermost_line(traceback: TracebackType | None, is_wanted: Callable[[str], b
     return next((f"{file}:{number}" for file, number in reversed(lines) if is_wanted(file)), "")
 
 
+def line_at_fault(traceback: TracebackType | None) -> str:
+    """The user's line that an error came from; empty where brim's own code, called from there or not, is at fault."""
+    line = innermost_line(traceback, lambda file: file.startswith(BRIM) or is_users_own(file))
+    return "" if line.startswith(BRIM) else line
+
+
 def line_of_job(traceback: TracebackType | None = None) -> str:
     """The innermost line of the job that is forecast, as ``file:number``: of the code that runs, or of a traceback."""
     if traceback is not None:
@@ -89,4 +95,4 @@ def _line_of_error(error: Exception) -> str:
         return f"{error.filename}:{error.lineno}"
     here = error.__traceback__
     below = here.tb_next.tb_next if here and here.tb_next else None  # below this module and the call of brim's
-    return line_of_job(below) if below else ""
+    return (innermost_line(below) or line_of_job(below)) if below else ""

@@ -5,16 +5,16 @@ import pytest
 from helpers.command import brim
 
 from brim import __version__, errors
+from brim.cli import main
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
-def train_ending_with(error, monkeypatch):
-    """Run ``brim train`` with a training that ends with ``error``; gives the exit code."""
-
-    def training(*_):
-        raise error
-
+def train_ending_with(error, monkeypatch, file=main.__file__):
+    """Run ``brim train`` with a training that ends with ``error``, in ``file``; gives the exit code."""
+    scope = {"error": error}
+    exec(compile("def training(*_):\n    raise error", file, "exec"), scope)
+    training = scope["training"]
     monkeypatch.setattr("brim.config.recommender_workload.RecommenderWorkload.run", training)
     return brim(["train", "workload=recommender"], monkeypatch)
 
@@ -48,11 +48,19 @@ def test_a_bug_shows_no_traceback_and_leaves_one_in_a_file(monkeypatch, capsys, 
     out, err = capsys.readouterr()
     report = tmp_path / "brim-error.txt"
     assert out == ""
-    assert err.startswith("brim: brim did not expect this: ZeroDivisionError: by zero; ")
+    assert err.startswith("brim: brim did not expect this: ZeroDivisionError: by zero; please report it: ")
     assert err.endswith(f"the details are in {report}\n")
     assert err.count("\n") == 1
     assert report.read_text().startswith("Traceback (most recent call last)")
     assert "ZeroDivisionError: by zero" in report.read_text()
+
+
+def test_an_error_in_the_users_code_is_told_with_its_line(monkeypatch, capsys, tmp_path):
+    error = KeyError("input_ids")
+    assert train_ending_with(error, monkeypatch, file="/home/anna/train.py") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("brim: your code failed at /home/anna/train.py:2: KeyError: 'input_ids'; the details are in ")
+    assert "Traceback" in (tmp_path / "brim-error.txt").read_text()
 
 
 def test_ctrl_c_within_an_import_that_makes_another_error_of_it_is_told_as_such(monkeypatch, capsys):

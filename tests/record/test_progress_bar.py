@@ -52,6 +52,21 @@ def test_in_a_narrow_terminal_the_step_and_the_loss_are_there(clock):
     assert text == "epoch 10 12,000/12,345 loss 0.1234  23,456/s" and len(text) <= 46
 
 
+def test_at_80_columns_the_bar_gives_way_and_the_line_stays_one(clock):
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    bar = ProgressBar(console, total=3000)
+    clock[0] += 60
+    for step in range(2, 5):
+        bar.tell(step * 500, 4, 0.4893, 6.96e-05, 1184.0)
+        clock[0] += 60
+    shown(console)
+    bar.tell(2500, 4, 0.4893, 6.96e-05, 1184.0)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown(console)).strip()
+    assert "\n" not in text and len(text) <= 80
+    for part in ("epoch 4", "2,500/3,000", "lr 6.96e-05  1,184 samples/s", " left"):
+        assert part in text
+
+
 def test_without_a_finite_loss_it_says_so(clock):
     console = terminal()
     bar = ProgressBar(console, total=10)

@@ -96,7 +96,9 @@ VALUES: dict[str, str] = {
     "compute_metrics": "metrics='accuracy', or metrics={'name': function} of (outputs, batch), called for each batch",
 }
 
-_METRICS = "hand over eval_data that has monitor, higher_is_better and evaluate(model)"
+_METRICS = (
+    "it is Trainer(metrics=...)'s, and trainer.evaluate(data, metrics=...)'s; a loop of your own computes its own"
+)
 # Another name where the call has such an argument, and what is said where it has none.
 PERHAPS: dict[str, tuple[str, str]] = {
     "compute_metrics": ("metrics", _METRICS),

@@ -53,6 +53,12 @@ def _of_optimizer(name: str, optimizer: str = "AdamW") -> str:
 OWN_LOOP: dict[str, str] = {
     "scheduler": "a schedule is the trainer's, or the loop's own: call scheduler.step() after step(batch)",
     "gradient_accumulation_steps": "several batches go into one step: step(first, second)",
+    "lr": "it is the optimizer's, or Trainer(lr=...)'s: torch.optim.AdamW(model.parameters(), lr=...)",
+    "epochs": "it is Trainer(epochs=...)'s; a loop of your own counts them itself",
+    "max_steps": "it is Trainer(max_steps=...)'s; a loop of your own counts them itself",
+    "device": "it computes where the model is: model.to(device)",
+    "callbacks": "they are Trainer(callbacks=[...])'s; a loop of your own calls what it wants",
+    "memory": "it limits brim.largest_batch and brim.plan, not what is forecast",
 }
 
 SENTENCES: dict[str, str] = {
@@ -196,6 +202,8 @@ SENTENCES: dict[str, str] = {
     "cutmix_alpha": _MIXED,
     "class_weight": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(weight=...)",
     "neftune_noise_alpha": "register a forward hook that adds the noise on model.get_input_embeddings()",
+    "peft_config": "wrap the model before: peft.get_peft_model(model, config)",
+    "generator": "the order is a function of seed= and epoch; a torch DataLoader with a generator is taken as it is",
     "drop_path": _MODELS,
     "dropout": _MODELS,
     "num_classes": _MODELS,

@@ -71,8 +71,10 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
             details = traceback.format_exc()
             report = Path("brim-error.txt").absolute()
             where = f"the details are in {report}" if _write(report, details) else f"the details:\n{details}"
-            what = f"{type(error).__name__}: {error}"
-            _fail(f"brim did not expect this: {what}; if it is not from your own code, report it: {where}", 1)
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            if line := _users_line(error):
+                _fail(f"your code failed at {line}: {what}; {where}", 2)
+            _fail(f"brim did not expect this: {what}; please report it: {where}", 1)
 
     return guarded
 
@@ -84,6 +86,12 @@ def _was_interrupted(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _users_line(error: Exception) -> str:
+    from brim.user_line import line_at_fault  # torch comes with it, which --help does not need
+
+    return line_at_fault(error.__traceback__)
 
 
 def _write(path: Path, text: str) -> bool:

@@ -25,6 +25,11 @@ def job_of_function(named: str) -> dict[str, Any]:
     module_name, _, function_name = named.partition(":")
     if not module_name or module_name.startswith("."):
         raise ConfigError(f"{named!r} does not name a function; write it as module:function")
+    if module_name.endswith(".py"):
+        raise ConfigError(
+            f"{named} names a file: of a workload it is a setting, workload={named}; a function that returns a job is "
+            f"named by its module, {module_name.removesuffix('.py').replace('/', '.')}:{function_name}"
+        )
     sys.path.insert(0, str(Path.cwd()))  # for good: the function may import its neighbours when it is called
     with users_errors(f"importing {module_name}"):
         try:

@@ -18,6 +18,7 @@ from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors
 from brim.data.columns.columns import columns_of
 from brim.data.columns.frames import plain_columns, refuse_other_frames
+from brim.data.columns.half_columns import refuse_half_columns
 from brim.data.garbage import gc_safe_forks
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
@@ -49,6 +50,7 @@ def as_feed(data: Any) -> Feed:
         return _adopt(data) or ReadyBatches(data)
     if columns_of(data) is not None or isinstance(data, Dataset) or _has_numbers(data):
         return Loader(data)
+    refuse_half_columns(data)
     if type(data) in (list, tuple) and are_samples(data):
         return Loader(list(data) if isinstance(data, tuple) else data)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):

@@ -14,6 +14,7 @@ from brim.data.batches.batch import Batch, as_device
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
 from brim.data.columns.frames import plain_columns, refuse_other_frames
+from brim.data.columns.half_columns import refuse_half_columns
 from brim.data.randomness.order import (
     EpochOrders,
     batch_bounds,
@@ -91,6 +92,8 @@ class Loader:
         _check_flags(shuffle=shuffle, drop_last=drop_last, pin_memory=pin_memory, persistent_workers=persistent_workers)
         data = plain_columns(data)
         self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
+        if not isinstance(seed, int):
+            raise ConfigError(f"seed={seed!r} must be a whole number")
         self.seed = seed
         self.times = FeedTimes()
         self.report: Callable[[str], None] = to_stderr
@@ -108,6 +111,8 @@ class Loader:
         self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
         view = None if self._stream is not None else view_of(data)
         self._has_columns = view is not None
+        if view is None:
+            refuse_half_columns(data)
         # A stream has no length.
         self.samples = None if self._stream is not None else len(view or ()) or dataset_length(data)
         if device is not None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from brim.arguments.choices import shorten
 from brim.errors import ConfigError, some_of
 from brim.hardware.inventory import Gpu
 
@@ -188,6 +189,8 @@ def find_card(name: str) -> Card:
 
     A short name that fits several cards is good enough when they have the same memory and capability.
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"card={shorten(name)} is no name of a card; write it as 'NVIDIA H200', or give memory=")
     exact = _same_name(name)
     fitting = [exact] if exact is not None else _same_words(name, _OPTIONAL_WORDS) or _more_words(name)
     # The size is looked at last: a "3080 12GB" is not in the table, and must not become the 3080 Ti, which has 12 GB.

@@ -4,6 +4,7 @@ import time
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from brim.record.notebook import BarState, CellView
@@ -31,10 +32,11 @@ class ProgressBar:
         self._rate: float | None = None
         is_narrow = console.width < NARROW and cell is None
         wide = () if is_narrow else (BarColumn(bar_width=None),)
-        columns = (TextColumn("{task.description}"), *wide, _Steps(), TextColumn("{task.fields[numbers]}"))
+        steps, times = (column(Column(no_wrap=True)) for column in (_Steps, _Times))  # the bar alone gives way
+        columns = (TextColumn("{task.description}"), *wide, steps, TextColumn("{task.fields[numbers]}"))
         self._is_narrow = is_narrow
         self._bar = Progress(
-            *columns, *(() if is_narrow else (_Times(),)), console=console, auto_refresh=False, transient=True
+            *columns, *(() if is_narrow else (times,)), console=console, auto_refresh=False, transient=True
         )
         self._task = self._bar.add_task("starting", total=total, numbers="")
         if self.is_visible and self._cell is None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from brim.arguments.known import known_arguments
 from brim.engine.checkpoints.checkpoint import BEST, Checkpoints
 from brim.engine.checkpoints.shared_files import FOLDER, WEIGHTS, checkpoint_damage
 from brim.engine.checkpoints.weights import load_weights
@@ -36,6 +37,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+@known_arguments
 def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     """The trained model of a run, in eval mode on the CPU: the weights that ``fit`` left the model with.
 

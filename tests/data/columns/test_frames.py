@@ -93,7 +93,7 @@ def test_ready_batches_in_a_tuple_stay_what_they_are():
     ("data", "told"),
     [
         (FRAME.assign(city="x", day=pd.Timestamp("2020")), r"city \(\w+\), day \(datetime64.*df\['city'\].astype"),
-        (pd.Series(["a", "b"], name="label"), r"label \(\w+\).*y.astype\('category'\).cat.codes"),
+        (pd.Series(["a", "b"], name="label"), r"label \(\w+\).*y.astype\('category'\).cat.codes.astype\('int64'\)"),
         (pd.Series(["a", "b"]).astype("category"), "category"),
         (pd.DataFrame({"n": pd.array([1, None], dtype="Int64")}), "gaps: n; fill them"),
         (FRAME.astype(str), r"apply\(pd\.to_numeric\)"),

@@ -122,3 +122,18 @@ def test_a_function_that_takes_no_accumulation_is_refused_before_it_is_called():
 def test_an_unknown_argument_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean starting_batch_size="):
         find_executable_batch_size(start_batch_size=8)
+
+
+def test_what_is_handed_over_is_not_handed_over_by_the_caller():
+    @find_executable_batch_size(starting_batch_size=8)
+    def train(batch_size, accumulation, epochs=1):
+        return batch_size
+
+    assert train(3) == 8
+    with pytest.raises(ConfigError, match=r"train is called without batch_size and accumulation, .*: train\(...\)"):
+        train(8, 2)
+
+
+def test_what_is_restored_is_a_list():
+    with pytest.raises(ConfigError, match=r"restores=\[model, optimizer\]"):
+        find_executable_batch_size(starting_batch_size=8, restores=net())

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from brim.arguments.choices import shorten
+from brim.arguments.known import explained_call
 from brim.data.batches.rebuild import attribute_names, with_attributes, with_content, with_items
 from brim.errors import ConfigError, DataError, a_type
 
@@ -176,6 +177,7 @@ def tensor_at(batch: Batch, path: tuple[Any, ...]) -> Tensor | None:
     return part if isinstance(part, Tensor) else None
 
 
+@explained_call
 def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking: bool = True) -> Batch:
     """The same batch on ``device``: any nesting, types kept, strings and numbers left alone.
 
@@ -196,9 +198,14 @@ def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking:
             return leaf.to(target, non_blocking=asynchronous)
         return leaf.to(target) if hasattr(leaf, "to") else leaf
 
-    if type(inputs) is tuple and all(type(leaf) is Tensor for leaf in inputs):  # most batches: spared the walk
-        return tuple([leaf.to(target, non_blocking=asynchronous) for leaf in inputs])
-    return map_leaves(move, inputs)
+    try:
+        if type(inputs) is tuple and all(type(leaf) is Tensor for leaf in inputs):  # most batches: spared the walk
+            return tuple([leaf.to(target, non_blocking=asynchronous) for leaf in inputs])
+        return map_leaves(move, inputs)
+    except (AssertionError, RuntimeError) as error:
+        if target.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError(f"device={str(device)!r} was asked for, and no GPU is visible; use 'cpu'") from error
+        raise
 
 
 def as_device(device: Any) -> torch.device:

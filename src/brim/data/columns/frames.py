@@ -127,7 +127,7 @@ def _cure(odd: list[Any], data: Any) -> str:
         return (
             f"pd.to_numeric({one})"
             if _are_written_numbers(data)
-            else f"encode them ({one}.astype('category').cat.codes)"
+            else f"encode them ({one}.astype('category').cat.codes.astype('int64'))"  # the codes are int8
         )
     if all(map(_are_written_numbers, odd)):
         names = [column.name for column in odd[:MOST_NAMED]]

@@ -83,8 +83,11 @@ class Checkpoints:
                 self._write_weights(moment.weights, aside)
                 torch.save(moment.tensors, aside / TRAINING)
                 (aside / PROGRESS).write_text(json.dumps(moment.progress))
-        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError on a full disk
+        except OSError as error:
             raise RunFolderError(f"cannot write the checkpoint {path}: {error}; free some space") from error
+        except RuntimeError as error:  # torch's writer on a full disk, of which it says nothing
+            said = f"the disk is full, by what torch says ({first_line(error)})"
+            raise RunFolderError(f"cannot write the checkpoint {path}: {said}; free some space") from error
         # Newer ones are damaged, or the run would have gone on from them: they take nobody's place.
         for old in [other for other in self.all() if other.name <= path.name][: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)

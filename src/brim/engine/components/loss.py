@@ -2,12 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from brim.arguments.choices import shorten
 from brim.data import Batch
 from brim.data.batches.batch import is_container
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
@@ -120,6 +122,7 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | N
         made = _Criterion(model, loss_fn) if is_criterion(loss_fn) else _OfFunction(model, loss_fn, notes)
         return CountedLoss(model, loss_fn, made, notes)
     if getattr(model, "calculate_loss", None) is not None:
+        _check_takes_batch(model)
         return CountedLoss(model, None, _OfMethod(model, notes), notes)
     if returns_loss(model):
         return CountedLoss(model, None, _OfOutput(model, notes), notes)
@@ -133,6 +136,18 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | N
         f"{type(model).__name__} has no calculate_loss(batch) and no loss_fn was given; "
         "pass loss_fn=nn.MSELoss() for (inputs, target) batches, or loss_fn=lambda model, batch: ..."
     )
+
+
+def _check_takes_batch(model: nn.Module) -> None:
+    try:
+        inspect.signature(model.calculate_loss).bind(None)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ConfigError(
+            f"calculate_loss of {type(model).__name__} is called with the batch ({error}); write "
+            "def calculate_loss(self, batch)"
+        ) from None
+    except ValueError:  # native code has no signature
+        return
 
 
 def _shown(loss_fn: Any) -> str:
@@ -166,6 +181,11 @@ class _OfFunction:
         try:
             loss: Tensor | Loss = loss_in(self.loss_fn(self.model, batch), self.notes)
         except (TypeError, AttributeError) as error:
+            if isinstance(batch, Mapping) and f"'{type(batch).__name__}' object has no attribute" in str(error):
+                raise ConfigError(
+                    f"the batch is {described(batch)}: write batch['name'] for one of these, model(**batch) for a "
+                    f"model that takes them by name ({error})"
+                ) from error
             if not self.is_unclear:
                 raise
             told = (str(error).splitlines() or [""])[0][:120]
@@ -248,8 +268,18 @@ def _check_shapes(output: Any, target: Any) -> None:
     if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
-            "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
-            "let the model return a vector: squeeze(1)"
+            "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column (a "
+            "Series: y.to_frame()), or let the model return a vector: squeeze(1)"
+        )
+
+
+def _check_classes(output: Tensor, target: Tensor) -> None:
+    """Refuse a single class, of which the loss and its gradient are always 0. A lone sample may be one of many."""
+    if output.dim() > 1 and output.shape[1] == 1 and target.dim() and len(output) == len(target) > 1:
+        raise DataError(
+            "the model has one output, and cross entropy over a single class is 0 whatever it says: use "
+            "nn.BCEWithLogitsLoss() and y.float().reshape(-1, 1) for two classes, nn.MSELoss() for numbers, or give "
+            "the model an output for each class"
         )
 
 
@@ -272,7 +302,8 @@ class _Criterion:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise ConfigError(
                 "loss_fn compares an output with a target, so batches must be (inputs, target) pairs, and this one is "
-                f"{described(batch)}; for other batches pass loss_fn=lambda model, batch: ..."
+                f"{described(batch)}{', where (x, y) is one tuple' if isinstance(batch, Tensor) else ''}; for other "
+                "batches pass loss_fn=lambda model, batch: ..."
             )
         inputs, target = batch
         output = call_model(self.model, inputs)
@@ -287,6 +318,8 @@ class _Criterion:
                 f"the targets are {a_type(target)}{held}, and loss_fn compares with a tensor: let the data "
                 "give numbers, of classes {'cat': 0, 'dog': 1}[label]"
             )
+        if type(self.criterion) is nn.CrossEntropyLoss:
+            _check_classes(output, target)
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             if _rounds_sums(output):
@@ -345,6 +378,11 @@ def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
         if not isinstance(loss.total, Tensor) or loss.total.numel() != 1:
             got = f"of shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else f"{loss.total!r}"
             raise ConfigError(f"brim.Loss(total, count) takes the summed loss, a tensor with one number, and got {got}")
+        if not _is_count(loss.count):
+            raise ConfigError(
+                "brim.Loss(total, count) takes what was summed over as a number of at least 0, or a tensor with one, "
+                f"and got {shorten(loss.count)}"
+            )
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"
@@ -353,6 +391,12 @@ def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
             f"the loss must be a scalar tensor, the mean over the batch, or brim.Loss(total, count); got one {shape}"
         )
     return Loss(loss.float() * samples, samples)  # half precision would overflow at 65,504
+
+
+def _is_count(count: Any) -> bool:
+    if isinstance(count, Tensor):
+        return count.numel() == 1
+    return isinstance(count, Real) and float(count) >= 0
 
 
 def predict_batch(model: nn.Module, batch: Batch, loss_fn: LossFunction | None) -> Any:
@@ -367,7 +411,13 @@ def predict_batch(model: nn.Module, batch: Batch, loss_fn: LossFunction | None) 
         return loss_fn.encode(model, batch)
     if isinstance(batch, Mapping):
         inputs = named_inputs(model, batch)
-        return model(batch) if inputs is None else model(**inputs)
+        try:
+            return model(batch) if inputs is None else model(**inputs)
+        except (AttributeError, TypeError, ValueError) as error:
+            told = explained(model, batch, error)
+            if told is None:
+                raise
+            raise told from error
     if not isinstance(batch, tuple | list):
         return call_model(model, batch)
     if is_spread(model, batch) and len(batch) == len(arguments_of(model).required) and not is_container(batch[0]):

@@ -166,7 +166,7 @@ class TrainerSettings:
             is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
             check_choice(name, str(value) if is_number else value, choices)
         for name in ("deterministic", "use_multi_gpu"):
-            if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
+            if isinstance(value := getattr(self, name), str) or value not in (True, False):  # "no", and 4 of GPUs
                 raise ConfigError(f"{name}={shorten(value)} must be True or False")
 
     def _check_folder(self) -> None:

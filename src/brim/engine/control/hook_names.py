@@ -8,7 +8,7 @@ from brim.engine.components.settings import shorten
 from brim.engine.control.callbacks import Callback
 from brim.errors import ConfigError
 
-# What Lightning, transformers, Composer and Keras call the moments of a run, by the nearest hook here.
+# What Lightning, transformers, Composer, Keras and fastai call the moments of a run, by the nearest hook here.
 ELSEWHERE: dict[str, str] = {
     "on_train_start": "on_fit_start", "on_train_begin": "on_fit_start", "fit_start": "on_fit_start",
     "on_init_end": "on_fit_start", "on_sanity_check_start": "on_fit_start", "before_train": "on_fit_start",
@@ -17,6 +17,9 @@ ELSEWHERE: dict[str, str] = {
     "on_optimizer_step": "on_step_end", "on_before_zero_grad": "on_step_end", "on_iteration_end": "on_step_end",
     "on_after_backward": "on_step_end", "on_substep_end": "on_step_end", "on_log": "on_step_end",
     "after_train_batch": "on_step_end", "after_iter": "on_step_end",
+    "before_fit": "on_fit_start", "after_fit": "on_fit_end", "before_epoch": "on_epoch_start",
+    "after_epoch": "on_epoch_end", "before_batch": "on_step_start", "after_batch": "on_step_end",
+    "before_validate": "on_evaluate_start", "after_validate": "on_evaluate",
     "on_train_batch_start": "on_step_start", "on_batch_start": "on_step_start", "on_step_begin": "on_step_start",
     "on_batch_begin": "on_step_start", "on_train_batch_begin": "on_step_start", "batch_start": "on_step_start",
     "on_before_optimizer_step": "on_step_start", "on_pre_optimizer_step": "on_step_start",

@@ -26,6 +26,8 @@ def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
         )
     if model_path is not None and not isinstance(model_path, str | Path):
         raise ConfigError(f"model_path= is {a_type(model_path)}; give the path of a file")
+    if isinstance(run := getattr(resume, "run", None), Path):  # what fit returns
+        raise ConfigError(f"resume= takes the run's folder, which is .run of what fit returned: resume={str(run)!r}")
     if resume is not None and not isinstance(resume, str | Path):
         raise ConfigError(
             f"resume={resume!r} does not say which run goes on; use resume='auto' for the one at run_dir=, or name its "

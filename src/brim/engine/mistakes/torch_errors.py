@@ -23,6 +23,7 @@ R = TypeVar("R")
 DTYPES = {
     "double": "float64", "float": "float32", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
     "byte": "uint8", "unsigned char": "uint8", "char": "int8", "short": "int16", "bool": "bool",
+    "cfloat": "complex64", "complexfloat": "complex64", "cdouble": "complex128", "complexdouble": "complex128",
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def explanation(said: str) -> str | None:
 
 def _cast(dtype: str) -> str:
     """The method that makes a tensor of it."""
-    short = {name: key for key, name in DTYPES.items() if " " not in key}  # "unsigned char" is no method
+    short = {name: key for key, name in DTYPES.items() if hasattr(Tensor, key)}  # "unsigned char" is no method
     return f"{short[dtype]}()" if dtype in short else dtype
 
 

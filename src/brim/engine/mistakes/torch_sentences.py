@@ -7,7 +7,8 @@ _PICTURES = (
 )
 _ONE_BY_ONE = (
     "the outputs have shape ({1}) and the targets ({0}), and this loss compares them one by one: give the targets the "
-    "shape of the outputs, y.reshape(-1, 1) for a column, or let the model return a vector: squeeze(1)"
+    "shape of the outputs, y.reshape(-1, 1) for a column (a Series: y.to_frame()), or let the model return a vector: "
+    "squeeze(1)"
 )
 _TARGET = "the targets are {0}, and this loss takes {1}: hand over y.{2}"
 _LABELS = (
@@ -52,7 +53,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "the targets are {0} in the shape of the output, where cross entropy takes probabilities: hand over y.float(), or "
      "class numbers of shape (N,)"),
     (r"0D or 1D target tensor expected, multi-target not supported",
-     "the targets have two dimensions, and cross entropy takes class numbers of shape (N,): hand over y.squeeze(1)"),
+     "the targets have two dimensions or more, and cross entropy takes class numbers of shape (N,), or probabilities "
+     "in the shape of the output: hand over y.squeeze(1) of a column, y.argmax(1) of one-hot rows"),
     (r"Target (-?\d+) is out of bounds",
      "a target is {0}, and the model has no such class: its outputs must be more than the largest target, and targets "
      "count from 0 (ignore_index= leaves some out)"),
@@ -77,7 +79,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"Using a target size \(torch\.Size\(\[(.*?)\]\)\) that is different to the input size "
      r"\(torch\.Size\(\[(.*?)\]\)\)", _ONE_BY_ONE),
     (r"Expected input batch_size \((\d+)\) to match target batch_size \((\d+)\)",
-     "the model returns {0} outputs for {1} targets: let forward keep the samples apart, as in x.flatten(1)"),
+     "the model returns {0} outputs for {1} targets: let forward keep the samples apart, as in x.flatten(1); a model "
+     "that labels tokens takes a label for each (labels as long as input_ids)"),
     (r"expected input\[\d+, \d+, \d+, (\d+)\] to have \1 channels",
      "the pictures have their {0} channels last, and a convolution takes them second: hand over x.permute(0, 3, 1, 2)"),
     (r"expected input\[1, (\d+), \d+, \d+\] to have 1 channels, but got \1 channels",
@@ -144,6 +147,12 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "a tensor is {1} where {0} is computed with, class weights of the loss perhaps: make it {0}, with .{3}"),
     (r"Can't call numpy\(\) on Tensor that requires grad",
      "numpy computes no gradients: compute the loss with torch (metrics may use numpy, on outputs.detach())"),
+    (r"modified by an inplace operation",
+     "a tensor that the gradient needs is changed in place before: write x = x + y for x += y, x.relu() for x.relu_(), "
+     "and leave inplace=True out; torch.autograd.set_detect_anomaly(True) shows which one it is"),
+    (r"kl_div: Integral inputs not supported",
+     "KLDivLoss compares log-probabilities with probabilities, and gets whole numbers: for classes use "
+     "nn.CrossEntropyLoss()"),
     (r"Trying to backward through the graph a second time",
      "the graph of the loss is gone: loss_fn returns the loss and leaves backward() and the optimizer to the trainer, "
      "and nothing of an earlier step may be in it (detach() it)"),

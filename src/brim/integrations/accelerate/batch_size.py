@@ -64,6 +64,12 @@ def find_executable_batch_size(
 
     @functools.wraps(chosen)
     def run(*arguments: Any, **named: Any) -> Result:
+        if arguments and _takes_no_more(chosen, arguments, named):
+            raise ConfigError(
+                f"{chosen.__name__} is called without batch_size and accumulation, which find_executable_batch_size "
+                f"hands over: {chosen.__name__}({', '.join(['...'] * (len(arguments) - 1))})"
+            )
+
         def attempt(size: int) -> Result:
             return chosen(size, starting_batch_size // size, *arguments, **named)
 
@@ -101,9 +107,22 @@ def _check_arguments(starting_batch_size: int, largest: int | None, restores: Se
     check_whole("starting_batch_size", starting_batch_size)
     if largest is not None:
         check_whole("largest", largest)
+    if not isinstance(restores, Sequence):
+        raise ConfigError(f"restores= is {a_type(restores)}; hand over a list: restores=[model, optimizer]")
     for part in restores:
         if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
             raise ConfigError(f"restores= holds {a_type(part)}, which has no state_dict and load_state_dict")
+
+
+def _takes_no_more(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether there is no room for these arguments behind the two that are handed over."""
+    try:
+        inspect.signature(function).bind(1, 1, *arguments, **named)
+    except TypeError:
+        return True
+    except ValueError:  # of a builtin: it is found out by the call
+        return False
+    return False
 
 
 def _check_takes_both(function: Callable[..., Any]) -> None:

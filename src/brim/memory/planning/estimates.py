@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brim.arguments.known import known_arguments
 from brim.errors import CannotFit, ConfigError
 from brim.hardware.cards import Card
 from brim.memory.context import context_of
@@ -61,6 +62,7 @@ def switch(model: Any, use_cache: bool | None) -> None:
         model.use_cache = use_cache
 
 
+@known_arguments
 def estimate_memory_usage(
     model: nn.Module,
     batch_size: int,
@@ -98,6 +100,7 @@ def estimate_memory_usage(
     return {**parts, "total_per_gpu": made.device / GB, "batch_size_per_gpu": float(share)}
 
 
+@known_arguments
 def suggest_batch_size(
     model: nn.Module,
     num_gpus: int = 1,
@@ -154,6 +157,7 @@ def _within(target: int, batch_size: int, forecast_of: Callable[[int], Forecast]
     return batch_size
 
 
+@known_arguments
 def get_optimal_batch_size(num_gpus: int, base_batch_size: int = 2048) -> int:
     """Each GPU's share of an optimisation batch, rounded up.
 
@@ -199,6 +203,7 @@ def _job(
     return _Described(ModelWithLoss(model, compute), lambda n: ((example(n),), {}), lambda output: output)
 
 
+@known_arguments
 def check_gpu_memory() -> str:
     """One line a GPU: what torch has allocated and reserved of how much. Printed, and handed back.
 

@@ -153,6 +153,8 @@ def _train(
     recorder.watching = True
     with users_errors("making the optimizer"):
         optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigError(f"optimizer= returned {a_type(optimizer)}; it must return a torch optimizer")
     recorder.watching = False
     _name_optimizer_state(optimizer, model, recorder)
     dtype = DTYPES[job.precision]

@@ -9,7 +9,7 @@ from helpers.lightning_training import Classifier, loaders
 from lightning.pytorch.loggers.logger import Logger
 
 from brim.errors import CannotFit, ConfigError
-from brim.integrations.lightning import BrimCallback
+from brim.integrations.lightning import BatchSizeForecast, BrimCallback
 from brim.integrations.lightning.trainer import callback
 from brim.integrations.lightning.trainer.callback import WatchedProfiler, settings_of
 
@@ -171,3 +171,9 @@ def test_the_profiler_hears_everything_and_the_reading_is_told_apart():
     with watched.profile("run_training_batch"):
         pass
     assert heard == ["asks", "reads", "has"] and len(inner.told) == 4 and watched.summary() == "summary"
+
+
+@pytest.mark.parametrize("callback", [BrimCallback, BatchSizeForecast])
+def test_a_card_that_nobody_knows_is_refused_when_the_callback_is_made(callback):
+    with pytest.raises(ConfigError, match="no card is known as 'H2000'"):
+        callback(card="H2000")

@@ -13,6 +13,8 @@ from brim.engine.evaluation.metrics.counts_on_device import CountsOnDevice
 from brim.engine.evaluation.metrics.same_update import updates_match
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.state_before import StateBefore, copy_state
+from brim.engine.mistakes.lost_device import is_lost
+from brim.engine.mistakes.torch_errors import explanation
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ConfigError, a_type
@@ -89,7 +91,9 @@ class TorchmetricsObject:
         try:
             yield
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
-            if isinstance(error, BrimError) or is_out_of_memory(error) or not is_raised_in_python(error):
+            if isinstance(error, BrimError) or is_out_of_memory(error) or is_lost(str(error)):
+                raise
+            if not is_raised_in_python(error) and explanation(str(error)) is None:
                 raise
             given = " and ".join(_described(one) for one in arguments)
             raise self._refusal(f"cannot take {given}", error) from error

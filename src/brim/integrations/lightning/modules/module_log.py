@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from brim.arguments.known import explained_call
 from brim.data import move_data_to_device
 from brim.engine.numbers.pass_notes import RESERVED, RESERVED_PREFIXES
 from brim.engine.numbers.summed_loss import Loss
@@ -61,6 +62,7 @@ class ModuleLog:
         self.validation: dict[str, EpochValue] = {}
         self.validation_entries: dict[str, Entry] = {}
 
+    @explained_call
     def log(
         self,
         name: str,
@@ -81,10 +83,11 @@ class ModuleLog:
         """As ``LightningModule.log``; every number goes to ``metrics.jsonl``, and one process has nothing to sync."""
         hook = self.loop.hook
         step, epoch = levels(hook, name, on_step, on_epoch)
-        if not isinstance(value, Tensor | int | float) and not is_metric(value):
+        is_one = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, int | float)
+        if not is_one and not is_metric(value):
+            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else a_type(value)
             raise ConfigError(
-                f"self.log({name!r}) takes a number, a tensor with one, or a torchmetrics object, and got a "
-                f"{type(value).__name__}"
+                f"self.log({name!r}) takes a number, a tensor with one, or a torchmetrics object, and got {got}"
             )
         if hook in OF_VALIDATION_STEPS and add_dataloader_idx and self.loop.dataloader_idx is not None:
             name = f"{name}/dataloader_idx_{self.loop.dataloader_idx}"

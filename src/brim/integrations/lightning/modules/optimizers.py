@@ -117,6 +117,8 @@ def _schedule_in(returned: Mapping[str, Any]) -> list[Any]:
 
 
 def _scheduled(given: Any, monitor: str | None, warn: Callable[[str], Any]) -> Scheduled:
+    if isinstance(given, str):
+        raise ConfigError(f"configure_optimizers returns the lr_scheduler {given!r}; return a scheduler of torch's")
     if not isinstance(given, Mapping):
         _check_plateau(given, monitor)
         return Scheduled(given, monitor=monitor)

@@ -162,6 +162,8 @@ class _Training:
         self._check_accumulation(loader)
         self._settle_length()
         if not loaders:
+            if is_overridden(self.module, "validation_step"):
+                self.warn(f"{type(self.module).__name__} has a validation_step, and there is no validation data for it")
             return loader, None
         if not is_overridden(self.module, "validation_step"):
             self.warn(f"{type(self.module).__name__} has no validation_step, so the validation data is not used")

@@ -5,6 +5,7 @@ from typing import Any
 from brim.arguments.known import known_arguments
 from brim.data.randomness.generators import process_generators
 from brim.errors import ConfigError
+from brim.hardware.cards import find_card
 from brim.integrations.lightning.module_kind import is_overridden
 from brim.integrations.lightning.trainer.callback import settings_of
 from brim.integrations.lightning.trainer.library import callback_class
@@ -36,6 +37,8 @@ class BatchSizeForecast(Base):  # type: ignore[misc]
         name: str = "batch_size",
     ) -> None:
         super().__init__()
+        if card is not None:
+            find_card(card)  # an unknown name is told here
         self.card, self.memory, self.most, self.name = card, memory, most, name
         self.found: int | None = None
 

@@ -11,6 +11,7 @@ from brim.data.randomness.generators import process_generators
 from brim.engine.shares.host_shares import HostShares
 from brim.engine.shares.recorded_shares import SharesRecorder, shares_recorder
 from brim.errors import BrimError, CannotFit, ConfigError, first_line
+from brim.hardware.cards import find_card
 from brim.hardware.memory_use import memory_in_use
 from brim.integrations.lightning.trainer.library import callback_class
 from brim.integrations.lightning.trainer.memory_forecast import forecast, largest_batch
@@ -40,6 +41,8 @@ class BrimCallback(Base):  # type: ignore[misc]
     @known_arguments
     def __init__(self, card: str | None = None, refuse: bool = False) -> None:
         super().__init__()
+        if card is not None:
+            find_card(card)  # an unknown name is told here
         self.card = card
         self.refuse = refuse
         self.forecast: Forecast | None = None
