@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from brim.errors import ModelError
+
 aten = torch.ops.aten
 LARGEST_KNOWN = 1 << 25  # bytes of a tensor whose values are kept
 # Elements of floats that no other tensor led to: masks of a batch are made of ones, but so do weights begin.
@@ -89,7 +91,10 @@ class KnownValues:
         known = bool(tensors) or _is_of_numbers(function, args) or str(function).rpartition(".")[0] in MAKES_VALUES
         known &= is_small or not is_drawn
         if known and all(self._is_known(tensor, writes) for tensor in tensors):
-            values = tree_leaves(self._compute(function, args, kwargs))
+            try:
+                values = tree_leaves(self._compute(function, args, kwargs))
+            except NotImplementedError:  # by the CPU, as a histogram of whole numbers
+                values = []
             for tensor, value in zip(results, values, strict=False):
                 self._values[tensor] = value
         elif writes:  # something unknown was written into what may have been known
@@ -190,6 +195,19 @@ def _is_small(tensor: Tensor, most_floats: int) -> bool:
     return tensor.numel() * tensor.element_size() <= LARGEST_KNOWN
 
 
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str, default: Any = None) -> Any:
+    return args[place] if len(args) > place else kwargs.get(name, default)
+
+
+def _least_squares(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """Solution, residuals, and no rank and no singular values: the one driver that CUDA has gives none."""
+    is_vector = a.dim() - 1 == b.dim() and b.shape == a.shape[:-1]
+    right = b.shape[:0] if is_vector else b.shape[-1:]
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if is_vector else b.shape[:-2])
+    residuals = a.new_empty((*batch, *right) if a.shape[-2] > a.shape[-1] else 0)
+    return a.new_empty((*batch, a.shape[-1], *right)), residuals, a.new_empty(0, dtype=torch.long), a.new_empty(0)
+
+
 class DynamicShapes:
     """The results of operators whose size depends on data: the true size where it is known, else the largest there can
     be, or of those that are `UNBOUNDED` as many as they are given."""
@@ -209,11 +227,9 @@ class DynamicShapes:
         if name.startswith("aten.index.Tensor"):
             return self._indexed(x, args[1])
         if name.startswith("aten.unique_dim"):
-            dim = args[1] % max(1, x.dim())
-            distinct, exact = self._distinct(x, name, dim)
-            places = x.new_empty(x.shape[dim], dtype=torch.long)
-            rows = x.new_empty((*x.shape[:dim], distinct, *x.shape[dim + 1 :]))
-            return (rows, places, places.new_empty(distinct)), exact
+            return self._rows(x, name, args[1] % max(1, x.dim()))
+        if name.startswith("aten.unique_consecutive") and (along := _given(args, kwargs, 3, "dim")) is not None:
+            return self._rows(x, name, along % max(1, x.dim()))
         if name.startswith(("aten._unique2", "aten.unique_consecutive")):
             distinct, exact = self._distinct(x, name)
             places = x.new_empty(x.shape, dtype=torch.long)
@@ -222,11 +238,19 @@ class DynamicShapes:
             total, exact = self._total(x, kwargs.get("output_size"))
             return x.new_empty(total), exact
         if name.startswith("aten.bincount"):
-            weights = args[1] if len(args) > 1 else kwargs.get("weights")
-            least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+            weights, least = _given(args, kwargs, 1, "weights"), _given(args, kwargs, 2, "minlength", 0)
             bins, exact = self._bins(x, least)
             return x.new_empty(bins, dtype=torch.long if weights is None else weights.dtype), exact
-        return x.new_empty(x.shape), False
+        if name.startswith("aten.linalg_lstsq"):
+            return _least_squares(x, args[1]), True
+        raise ModelError(f"{name} gives as many values as its data says, and how many it may give is not known")
+
+    def _rows(self, x: Tensor, name: str, dim: int) -> tuple[Any, bool]:
+        """The distinct rows along a dimension, with the place of each and how often it is there."""
+        distinct, exact = self._distinct(x, name, dim)
+        places = x.new_empty(x.shape[dim], dtype=torch.long)
+        rows = x.new_empty((*x.shape[:dim], distinct, *x.shape[dim + 1 :]))
+        return (rows, places, places.new_empty(distinct)), exact
 
     def _hits(self, mask: Tensor) -> tuple[int, bool]:
         """How many elements are not zero."""
