@@ -77,6 +77,20 @@ def test_where_nothing_fits_there_is_nothing_to_choose(of_gpt2):
     assert not any(row.fits for row in of_gpt2.rows(1 << 20))
 
 
+def test_what_fits_is_shown_once_and_with_no_more_than_the_limit():
+    """The allocator gives back what is free before it gives up: a batch fits below what it would reserve."""
+    job = make_job(
+        lambda: nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 2)),
+        lambda n: ((torch.empty(n, 50, 256),), {}),
+    )
+    made = Frontier(job, make_setting("NVIDIA A10G", None, None), 300)
+    limit = int(0.95 * made.plain.reserved)
+    rows = [row for row in made.rows(limit) if row.fits]
+    assert rows[0].rung.micro_batch == 300
+    assert all(row.reserved <= limit for row in rows)
+    assert len({row.rung for row in rows}) == len(rows)
+
+
 def test_rows_have_each_rung_alone_and_pairs(of_gpt2, needed):
     rows = of_gpt2.rows(int(0.5 * needed))
     kinds = {(bool(row.rung.recomputed), row.rung.logits) for row in rows}

@@ -71,8 +71,7 @@ class Frontier:
     def rows(self, limit: int) -> list[Costed]:
         """What to show: each rung alone, the usual pairs, and the fastest that fits; by their time."""
         usable = self._usable(limit)
-        whole = next(iter(self._ways.values())).step(1)
-        found = [replace(self.plain, fits=whole.fits((), usable, self._expandable))]
+        found = [self._plain_under(usable)]
         for way in self._ways.values():
             everything = tuple(range(len(way.whole.blocks)))
             found += [self._largest(way, chosen, usable) for chosen in {(): None, everything: None}]
@@ -135,6 +134,12 @@ class Frontier:
         return self._costed(first, first.step(1), (), None, True)
 
     # -- how --------------------------------------------------------------------------------------------------------
+
+    def _plain_under(self, usable: int) -> Costed:
+        """The plain step as it would run under a limit; where it does not, with all that it would reserve."""
+        first = next(iter(self._ways.values()))
+        fitting = first.step(1).fits((), usable, self._expandable)
+        return self._costed(first, first.step(1), (), usable if fitting else None, fitting)
 
     @property
     def _expandable(self) -> bool:

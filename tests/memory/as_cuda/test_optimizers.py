@@ -37,6 +37,14 @@ def test_what_the_user_chose_is_kept(settings: dict) -> None:
     assert not any("_foreach_" in operator for operator in operators(lambda p: torch.optim.AdamW(p, **settings)))
 
 
+@pytest.mark.parametrize("name", ["Adadelta", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"])
+@pytest.mark.parametrize("foreach", [True, False])
+def test_steps_that_a_cuda_graph_may_capture_are_taken_as_on_a_card(name: str, foreach: bool) -> None:
+    kind = getattr(torch.optim, name)
+    made = operators(lambda p: kind(p, capturable=True, foreach=foreach))
+    assert any("_foreach_" in operator for operator in made) == foreach
+
+
 def test_afterwards_everything_is_as_before() -> None:
     types, devices = (
         list(torch_optimizer._foreach_supported_types),

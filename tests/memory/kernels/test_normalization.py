@@ -122,11 +122,6 @@ def test_softmax_family() -> None:
     assert temporaries("aten._safe_softmax.default", (scores, -1), (scores,)) == [2_483_776, 12_608, 4]
 
 
-def test_binary_cross_entropy() -> None:
-    logits, operator = meta([512, 384]), "aten.binary_cross_entropy_with_logits.default"
-    assert temporaries(operator, (logits, logits), (meta([]),)) == [786_432, 786_432, 96, 4]
-
-
 def test_a_gradient_in_pieces_is_copied_for_cudnn() -> None:
     """As behind ``norm(x.transpose(1, 2)).transpose(1, 2)``, which normalises the channels of sequences."""
     source, channel = meta([16, 128, 64]), meta([128])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from brim.errors import ModelError
 from brim.hardware.cards import H200
 from brim.memory import forecast
 from brim.memory.as_cuda.mode import as_cuda
@@ -255,6 +256,33 @@ def test_the_inverse_of_unique_has_the_shape_of_what_it_came_from(batch) -> None
 @pytest.mark.parametrize("batch", [ids, floats], ids=["whole numbers", "floats"])
 def test_unique_rows_are_rows(batch) -> None:
     assert see(lambda x: tuple(torch.unique(x, dim=0).shape), batch)[0] == (3, 8)
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(ids, 2), (floats, 3)], ids=["whole numbers", "floats"])
+def test_consecutive_rows_are_rows(batch, rows: int) -> None:
+    look = lambda x: tuple(torch.unique_consecutive(x[[0, 0, 1]], dim=0).shape)  # noqa: E731
+    assert see(look, batch)[0] == (rows, 8)
+
+
+@pytest.mark.parametrize(
+    ("right", "solution", "residuals"),
+    [(lambda x: x[:, 5:], (2, 3), (3,)), (lambda x: x[:, 5], (2,), ())],
+    ids=["matrix", "vector"],
+)
+def test_least_squares_have_a_shape_that_is_known(right, solution, residuals) -> None:
+    look = lambda x: [part.shape for part in torch.linalg.lstsq(x[:, :2], right(x))][:2]  # noqa: E731
+    assert see(look, floats) == ([solution, residuals], ())
+
+
+def test_a_histogram_of_whole_numbers_that_the_cpu_cannot_compute_is_one_of_unknown_numbers() -> None:
+    """Mixtures of experts count tokens so where a table says which expert a token goes to."""
+    seen, _ = see(lambda x: torch.histc(x.int(), bins=10, min=0, max=9).cumsum(0).shape)
+    assert seen == (10,)
+
+
+def test_what_gives_as_many_values_as_its_data_says_in_an_unknown_way_is_refused_by_name() -> None:
+    with pytest.raises(ModelError, match=r"aten._unique.default gives as many values as its data says"):
+        see(lambda x: torch.ops.aten._unique(x), floats)
 
 
 def test_what_unique_found_can_be_computed_with() -> None:

@@ -11,6 +11,7 @@ from brim.memory.kernels import (
     dropout,
     embedding,
     grouped,
+    losses,
     normalization,
     reduction,
     sorting,
@@ -26,6 +27,7 @@ RULES: dict[str, Rule] = {
     **sorting.RULES,
     **reduction.RULES,
     **normalization.RULES,
+    **losses.RULES,
     **attention.RULES,
 }
 

@@ -1,14 +1,14 @@
-"""Temporaries of normalisations, softmax and their losses on CUDA.
+"""Temporaries of normalisations and softmax on CUDA.
 
 All rules give the measured sizes on every record of the H200 (torch 2.11, cuDNN 9.19, 2026-11-15): layer norm 186
 forward and 181 backward, RMS norm 146 and 146, ATen's batch norm 465 and 466, cuDNN's batch norm 224 and 217, group
-norm 100 and 100, softmax 301 and 322, log-softmax 242 and 242, safe softmax 21, binary cross-entropy 73.
+norm 100 and 100, softmax 301 and 322, log-softmax 242 and 242, safe softmax 21.
 
 ATen's batch norm follows its header. That layer and RMS norm add up long inputs in two passes is confirmed for the
 number of rows (65536 not, 131072 so) and of parts; that wide inputs (half the multiprocessors times 32 columns) are
 exempt is not: the records have at most 1024 columns there. The workspace of cuDNN's channels-last batch norm is fitted
 (39 shapes, no error) and may differ on other cards. Not measured: batch norm of inputs that are neither contiguous nor
-channels last, batch norm in evaluation, weighted losses, group norm without weights or of single pixels.
+channels last, batch norm in evaluation, group norm without weights or of single pixels.
 
 torch 2.11 chooses cuDNN's batch norm for float32 inputs of three and more dimensions with weight and bias, in either
 layout; its own (``native_batch_norm``) for halves, for two dimensions and for instance norm without weights.
@@ -256,24 +256,6 @@ def safe_softmax(call: Call, scope: Scope) -> None:
     scope.free(whole_rows, infinite)
 
 
-def binary_cross_entropy(call: Call, scope: Scope) -> None:
-    """``(self, target, weight, pos_weight, reduction)``: the log-sigmoid and the loss per element."""
-    source, reduction = call.args[0], call.argument(4, "reduction", 1)
-    logs = scope.allocate(source.nbytes)
-    weights = scope.allocate(source.nbytes) if call.argument(3, "pos_weight") is not None else None
-    if reduction == 0:
-        scope.outputs(call, 0)
-    else:
-        losses = scope.allocate(source.nbytes)
-        scope.outputs(call, 0)
-        shape = tuple(source.shape)
-        loss = Source(shape, tuple(keepdim_strides(shape, frozenset())), 0, source.dtype)
-        plan = reduction_plan(loss, (), source.element_size())
-        reduce_in(scope, plan, accumulator_size(source.dtype), call.card)
-        scope.free(losses)
-    scope.free(weights, logs)
-
-
 RULES: dict[str, Rule] = {
     "aten.native_layer_norm.default": row_norm,
     "aten.native_layer_norm_backward.default": layer_norm_gradient,
@@ -290,5 +272,4 @@ RULES: dict[str, Rule] = {
     "aten._log_softmax.default": softmax,
     "aten._log_softmax_backward_data.default": log_softmax_gradient,
     "aten._safe_softmax.default": safe_softmax,
-    "aten.binary_cross_entropy_with_logits.default": binary_cross_entropy,
 }
