@@ -13,8 +13,7 @@ from brim.engine.evaluation.metrics.counts_on_device import CountsOnDevice
 from brim.engine.evaluation.metrics.same_update import updates_match
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.state_before import StateBefore, copy_state
-from brim.engine.mistakes.lost_device import is_lost
-from brim.engine.mistakes.torch_errors import explanation
+from brim.engine.mistakes.torch_errors import explanation, is_lost
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ConfigError, a_type
