@@ -114,8 +114,8 @@ def look_at(folder: Path, processes: set[int]) -> Job | None:
     local = processes | {state.owner.process} if is_here else processes  # numbers of another machine mean others here
     return Job(
         folder, tuple(sorted(local)), str(about.get("model") or ""),
-        _whole(_newest(lines, "step")), _whole(planned), _whole(_newest(lines, "epoch")), loss,
-        1e3 / step_ms if step_ms else None, _newest(lines, "samples_per_second"), _whole(memory),
+        _as_int(_newest(lines, "step")), _as_int(planned), _as_int(_newest(lines, "epoch")), loss,
+        1e3 / step_ms if step_ms else None, _newest(lines, "samples_per_second"), _as_int(memory),
         _forecast(folder), None if wrote is None else max(0.0, time.time() - wrote),
         "" if is_here else state.owner.host, last_shares(lines),
     )  # fmt: skip
@@ -134,8 +134,8 @@ def _forecast(folder: Path) -> int | None:
             made = event.get("forecast")
             reserved = as_number(made.get("reserved")) if isinstance(made, dict) else None
             told = reserved if reserved is not None else told
-    return _whole(told)
+    return _as_int(told)
 
 
-def _whole(number: float | None) -> int | None:
+def _as_int(number: float | None) -> int | None:
     return None if number is None else int(number)
