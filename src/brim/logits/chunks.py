@@ -72,7 +72,7 @@ def loss_and_gradients(
     ``dtype``: of the matrix products.
     """
     total = torch.zeros((), dtype=_exact(dtype), device=hidden.device)
-    gradients = _run(hidden, weight, bias, targets, rule, dtype, wanted, None, total)
+    gradients = gradients_of(hidden, weight, bias, targets, rule, dtype, wanted, total=total)
     if rule.reduction == "sum":
         return total, torch.ones_like(total), gradients
     count = (targets != rule.ignore_index).sum()
@@ -82,17 +82,9 @@ def loss_and_gradients(
 
 def gradients_of(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rule: ChunkRule, dtype: torch.dtype,
-    wanted: Wanted, factor: Tensor,
+    wanted: Wanted, factor: Tensor | None = None, total: Tensor | None = None,
 ) -> Gradients:  # fmt: skip
-    """The gradients alone, from logits that are computed once more; the factor is in them before they are rounded."""
-    return _run(hidden, weight, bias, targets, rule, dtype, wanted, factor, None)
-
-
-def _run(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rule: ChunkRule, dtype: torch.dtype,
-    wanted: Wanted, factor: Tensor | None, total: Tensor | None,
-) -> Gradients:  # fmt: skip
-    """Go through the chunks; the loss is added to ``total``."""
+    """The gradients alone; ``factor`` is in them before they are rounded, and the loss is added to ``total``."""
     matrix, vector = weight.to(dtype), None if bias is None else bias.to(dtype)
     gradients = _zeros(hidden, weight, bias, dtype, wanted)
     for start, stop in _spans(len(hidden), rule.rows(len(weight))):
