@@ -16,7 +16,7 @@ import torch
 from brim.engine.checkpoints.weights import save_weights
 from brim.engine.components.two_pass import criterion_in
 from brim.engine.components.weights_before import WeightsBefore
-from brim.engine.control.dry_run import data_generators_put_back, dry_folder, put_back
+from brim.engine.control.dry_run import dry_folder, generators_put_back, put_back
 from brim.engine.evaluation.evaluation import detach_ranks
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.activation_checkpointing import checkpointing_put_back
@@ -58,7 +58,7 @@ class Fit:
         settings = setup.settings
         parts = setup.model, setup.loss_fn, criterion_in(setup.loss_fn), settings.optimizer, settings.scheduler
         data = trainer.train_data, trainer.eval_data, trainer.test_data
-        with dry_folder(trainer.run_dir) as folder, put_back(*parts), data_generators_put_back(*data):
+        with dry_folder(trainer.run_dir) as folder, put_back(*parts), generators_put_back(*data):
             result = self.run(folder)
         setup.journal.say(
             "fast_dev_run: one batch of everything went through; nothing was written, weights are as before"
