@@ -54,7 +54,6 @@ WITHIN = {
     "engine/step/step_result.py": "engine/step/test_eager_step.py",
     "engine/state/gathered_state.py": "ranks/test_sharded.py",
     "engine/state/sharded_tensors.py": "ranks/test_sharded.py",
-    "memory/as_cuda/lengths.py": "memory/as_cuda/test_packed.py",
     "memory/as_cuda/call_recorder.py": "memory/as_cuda/test_packed.py",
     "memory/kernels/addition.py": "memory/trace/test_accumulation.py",
     "memory/kernels/convolution_rules.py": "memory/kernels/test_convolution.py",

@@ -110,12 +110,12 @@ def sharded_blocks(model: nn.Module) -> list[nn.Module]:
     """
     shared = _owners_of_shared(model)
 
-    def alike(items: list[nn.Module]) -> list[nn.Module]:
+    def of_one_kind(items: list[nn.Module]) -> list[nn.Module]:
         trained = [item for item in items if next(item.parameters(), None) is not None]
         is_one_kind = len(trained) > 1 and len({type(item) for item in trained}) == 1
         return trained if is_one_kind and not any(item in shared for item in trained) else []
 
-    return _outermost(model.children(), alike)
+    return _outermost(model.children(), of_one_kind)
 
 
 def _outermost(modules: Iterable[nn.Module], chosen: Chosen) -> list[nn.Module]:

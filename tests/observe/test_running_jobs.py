@@ -10,7 +10,7 @@ from helpers.runs import lock_run, write_run
 from helpers.waiting import wait_until
 
 from brim.observe import running_jobs
-from brim.observe.running_jobs import SEARCH_SECONDS, Job, JobSearch, look_at
+from brim.observe.running_jobs import SEARCH_SECONDS, JobSearch, RunningJob, look_at
 from brim.observe.watch_view import job_facts
 
 GIB = 2**30
@@ -48,7 +48,7 @@ def test_a_job_that_has_written_nothing_yet_leaves_everything_open(tmp_path):
     run = write_run(tmp_path / "run")
     lock_run(run)
     job = look_at(run, set())
-    assert job == Job(run, (os.getpid(),), host="") and job.seconds_left is None
+    assert job == RunningJob(run, (os.getpid(),), host="") and job.seconds_left is None
 
 
 def test_a_run_that_nobody_trains_is_no_job(run):

@@ -6,7 +6,7 @@ import pytest
 from helpers.nvml import Card, NvmlDouble, NVMLError_GpuIsLost, divided_card, h200, old_card
 from rich.console import Console
 
-from brim.observe.running_jobs import Job
+from brim.observe.running_jobs import RunningJob
 from brim.observe.snapshot import Snapshot
 from brim.observe.watch_view import LEGEND, host_line, job_facts, watch_frame
 from brim.sensors.host_reading import HostReading
@@ -14,7 +14,7 @@ from brim.sensors.nvml import NvmlGpus
 
 GIB = 2**30
 HOST = HostReading(8, 8, 31.0, 2.5, None, 12 * GIB, 64 * GIB)
-JOB = Job(
+JOB = RunningJob(
     Path("/data/runs/lstm"), (4242,), "Net", 1200, 6000, 3, 0.4123, 12.5, 1600.0, 50 * GIB, 52 * GIB, 1.0
 )  # fmt: skip
 
@@ -84,6 +84,6 @@ def test_what_the_host_does_not_tell_is_a_dash():
 
 
 def test_a_job_that_has_gone_quiet_says_for_how_long():
-    assert job_facts(Job(Path("a"), (1,), step=5, quiet=200.0)) == ["step 5", "no number for 3 min 20 s"]
-    assert job_facts(Job(Path("a"), (1,))) == ["has written no number yet"]
+    assert job_facts(RunningJob(Path("a"), (1,), step=5, quiet=200.0)) == ["step 5", "no number for 3 min 20 s"]
+    assert job_facts(RunningJob(Path("a"), (1,))) == ["has written no number yet"]
     assert "memory 50.0 GiB, forecast 52.0" in job_facts(JOB) and "6 min 24 s left" in job_facts(JOB)

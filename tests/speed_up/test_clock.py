@@ -9,10 +9,10 @@ from brim.hardware.peaks import USUAL
 from brim.memory.forecast import make_job, make_setting
 from brim.speed_up import clock
 from brim.speed_up.clock import StepClock
-from brim.speed_up.rank_batches import Fit, RankBatches
+from brim.speed_up.rank_batches import RankBatches, ShareFit
 from brim.speed_up.step_time import StepTime
 
-WHOLE, HALF = Fit(True, 8192, 1, 0), Fit(True, 4096, 1, 0)
+WHOLE, HALF = ShareFit(True, 8192, 1, 0), ShareFit(True, 4096, 1, 0)
 
 
 def rows(n: int):
@@ -34,7 +34,7 @@ def test_a_forecast_shrinks_with_the_share(rank_batches: RankBatches) -> None:
 def test_slices_and_batches_are_passes(rank_batches: RankBatches) -> None:
     rank_batches.accumulation = 3
     made = StepClock(rank_batches, USUAL)
-    sliced = made.time(Fit(True, 4096, 2, 0))
+    sliced = made.time(ShareFit(True, 4096, 2, 0))
     assert sliced.gpu_passes == pytest.approx(2 * made.time(HALF).gpu_passes)
     assert sliced.gpu_optimizer == made.time(HALF).gpu_optimizer
 

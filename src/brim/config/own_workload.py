@@ -142,7 +142,7 @@ def checked_arguments(returned: Any, named: str) -> dict[str, Any]:
     if isinstance(returned, tuple) and len(returned) == 2:
         returned = {"model": returned[0], "train_data": returned[1]}
     if not isinstance(returned, Mapping):
-        raise ConfigError(f"{named} returned {_told(returned)}; it must return {CONTRACT}")
+        raise ConfigError(f"{named} returned {_shown(returned)}; it must return {CONTRACT}")
     known = inspect.signature(Trainer).parameters
     odd = next((name for name in returned if name not in known), None)
     if odd is not None:
@@ -152,11 +152,11 @@ def checked_arguments(returned: Any, named: str) -> dict[str, Any]:
         if returned.get(name) is None:
             raise ConfigError(f"{named} returned no {name!r}; it must return {CONTRACT}")
     if not isinstance(returned["model"], nn.Module):
-        raise ConfigError(f"{named} returned {_told(returned['model'])} as the model; it must be a torch.nn.Module")
+        raise ConfigError(f"{named} returned {_shown(returned['model'])} as the model; it must be a torch.nn.Module")
     return dict(returned)
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     return "nothing" if value is None else f"{a_type(value)} ({shorten(value, 40)})"

@@ -96,7 +96,7 @@ def choose_source(data: Any, request: FeedRequest, times: FeedTimes, report: Rep
         prefetch=found.prefetch,
         are_asked_for=request.workers is not None or request.feed == "workers",
     )
-    path = f"{found.workers} worker{'s' if found.workers > 1 else ''}" if found.workers else _here(data)
+    path = f"{found.workers} worker{'s' if found.workers > 1 else ''}" if found.workers else _in_process(data)
     return SampleSource(reader, samples, settings, times), FeedChoice(path, found.reason, found.workers, found.prefetch)
 
 
@@ -107,7 +107,7 @@ def _looked_at_again(data: Any) -> Any:
     return view
 
 
-def _here(data: Any) -> str:
+def _in_process(data: Any) -> str:
     if type(data) is list:
         return "the items of a list as samples, one by one"
     asks_for_many = getattr(data, "__getitems__", None)

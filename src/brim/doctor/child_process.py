@@ -148,8 +148,8 @@ def _hangs(process: "subprocess.Popen[bytes]", folder: Path, patience: float, pr
     process.send_signal(signal.SIGUSR1)
     time.sleep(PAUSE)
     steps = json.loads(progress)["steps"] if progress else 0
-    where = _where(folder)
-    done = f"after {_in_words(steps)}" if steps else f"before its first optimizer step{_beside(others)}"
+    where = _innermost_line(folder)
+    done = f"after {_in_words(steps)}" if steps else f"before its first optimizer step{_other_processes(others)}"
     return ScriptFailed(
         f"the script showed no progress for {patience:.0f} s, {done}{where}; if it only takes long, give it more time"
         " with --patience SECONDS",
@@ -157,7 +157,7 @@ def _hangs(process: "subprocess.Popen[bytes]", folder: Path, patience: float, pr
     )
 
 
-def _beside(others: int) -> str:
+def _other_processes(others: int) -> str:
     """Processes in which it may well train, unseen."""
     return f" (it has started {others} other process{'es' * (others > 1)}, where none is seen)" if others else ""
 
@@ -172,7 +172,7 @@ def _in_words(steps: int) -> str:
     return f"{'some ' if steps > EACH_TOLD else ''}{steps} optimizer steps"
 
 
-def _where(folder: Path) -> str:
+def _innermost_line(folder: Path) -> str:
     """The innermost line outside of libraries, from the stack that faulthandler wrote."""
     from brim.user_line import is_users_own
 

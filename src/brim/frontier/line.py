@@ -58,17 +58,19 @@ def _partners(small: Trace, smaller: list[int], large: Trace, larger: list[int])
     left = [index for index in smaller if small.storages[small.events[index][0]].kind != "workspace"]
     right = [index for index in larger if large.storages[large.events[index][0]].kind != "workspace"]
     same = 0
-    while same < min(len(left), len(right)) and _alike(small, left[same], large, right[same]):
+    while same < min(len(left), len(right)) and _are_of_one_operator(small, left[same], large, right[same]):
         same += 1
     found = dict(zip(right[:same], left[:same], strict=True))
     behind = 0
-    while behind < min(len(left), len(right)) - same and _alike(small, left[-1 - behind], large, right[-1 - behind]):
+    while behind < min(len(left), len(right)) - same and _are_of_one_operator(
+        small, left[-1 - behind], large, right[-1 - behind]
+    ):
         behind += 1
         found[right[-behind]] = left[-behind]
     return found
 
 
-def _alike(small: Trace, left: int, large: Trace, right: int) -> bool:
+def _are_of_one_operator(small: Trace, left: int, large: Trace, right: int) -> bool:
     (number, size), (other, other_size) = small.events[left], large.events[right]
     same_operator = small.storages[number].operator == large.storages[other].operator
     return same_operator and (size == DEATH) == (other_size == DEATH)

@@ -42,7 +42,7 @@ class ChunkRule:
 
 
 @dataclass
-class Gradients:
+class ChunkGradients:
     """Of hidden states, weight and bias; None for what is not wanted. Sums over chunks are in float32 at least."""
 
     hidden: Tensor | None = None
@@ -66,13 +66,13 @@ class Gradients:
 def loss_and_gradients(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rule: ChunkRule, dtype: torch.dtype,
     wanted: Wanted,
-) -> tuple[Tensor, Tensor, Gradients]:  # fmt: skip
+) -> tuple[Tensor, Tensor, ChunkGradients]:  # fmt: skip
     """The loss, the share that one token has in it, and the gradients of the tokens' sum.
 
     ``dtype``: of the matrix products.
     """
     total = torch.zeros((), dtype=_exact(dtype), device=hidden.device)
-    gradients = _run(hidden, weight, bias, targets, rule, dtype, wanted, None, total)
+    gradients = gradients_of(hidden, weight, bias, targets, rule, dtype, wanted, total=total)
     if rule.reduction == "sum":
         return total, torch.ones_like(total), gradients
     count = (targets != rule.ignore_index).sum()
@@ -82,17 +82,9 @@ def loss_and_gradients(
 
 def gradients_of(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rule: ChunkRule, dtype: torch.dtype,
-    wanted: Wanted, factor: Tensor,
-) -> Gradients:  # fmt: skip
-    """The gradients alone, from logits that are computed once more; the factor is in them before they are rounded."""
-    return _run(hidden, weight, bias, targets, rule, dtype, wanted, factor, None)
-
-
-def _run(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rule: ChunkRule, dtype: torch.dtype,
-    wanted: Wanted, factor: Tensor | None, total: Tensor | None,
-) -> Gradients:  # fmt: skip
-    """Go through the chunks; the loss is added to ``total``."""
+    wanted: Wanted, factor: Tensor | None = None, total: Tensor | None = None,
+) -> ChunkGradients:  # fmt: skip
+    """The gradients alone; ``factor`` is in them before they are rounded, and the loss is added to ``total``."""
     matrix, vector = weight.to(dtype), None if bias is None else bias.to(dtype)
     gradients = _zeros(hidden, weight, bias, dtype, wanted)
     for start, stop in _spans(len(hidden), rule.rows(len(weight))):
@@ -162,7 +154,7 @@ def _slope(
 
 
 def _add(
-    gradients: Gradients, slope: Tensor, rows: Tensor, matrix: Tensor, counts: Tensor, start: int, stop: int
+    gradients: ChunkGradients, slope: Tensor, rows: Tensor, matrix: Tensor, counts: Tensor, start: int, stop: int
 ) -> None:
     """Tokens that do not count are left out here: there are fewer numbers in their rows than in their logits."""
     if gradients.hidden is not None:
@@ -173,9 +165,9 @@ def _add(
         gradients.bias += (counts.to(slope.dtype).t() @ slope).squeeze(0)
 
 
-def _zeros(hidden: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, wanted: Wanted) -> Gradients:
+def _zeros(hidden: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, wanted: Wanted) -> ChunkGradients:
     exact = _exact(dtype)
-    return Gradients(
+    return ChunkGradients(
         torch.empty_like(hidden, dtype=dtype) if wanted[0] else None,
         torch.zeros_like(weight, dtype=exact) if wanted[1] else None,
         torch.zeros_like(bias, dtype=exact) if wanted[2] and bias is not None else None,

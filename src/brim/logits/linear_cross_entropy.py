@@ -8,7 +8,7 @@ from torch import Tensor
 
 from brim.arguments.known import explained_call
 from brim.errors import ConfigError, a_type
-from brim.logits.chunks import ChunkRule, Gradients, gradients_of, loss_and_gradients
+from brim.logits.chunks import ChunkGradients, ChunkRule, gradients_of, loss_and_gradients
 from brim.logits.soft_cap import soft_capped
 from brim.sizes import check_whole
 
@@ -71,7 +71,7 @@ def linear_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Gradients are made in the forward pass, with a factor of 1 a token, and wait for theirs in the context."""
+    """ChunkGradients are made in the forward pass, with a factor of 1 a token, and wait for theirs in the context."""
 
     @staticmethod
     def forward(
@@ -96,7 +96,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if torch.is_grad_enabled():  # these gradients will be differentiated
             return (*_plain_gradients(ctx, (hidden, weight, bias), targets, above), None, None, None)
         factor = above.to(share.dtype) * share
-        gradients: Gradients | None = ctx.gradients
+        gradients: ChunkGradients | None = ctx.gradients
         ctx.gradients = None  # multiplied in place and handed over: another backward pass makes its own
         if gradients is None:
             with torch.autocast(ctx.kind, enabled=False):

@@ -101,7 +101,7 @@ def _moved(recipe: Recipe, *args: Any, dtype: Any = None, device: Any = None) ->
     return recipe if dtype is None else _to(recipe, dtype)
 
 
-def _same(recipe: Recipe) -> Recipe | None:
+def _cloned(recipe: Recipe) -> Recipe | None:
     """As they are, in a tensor of its own perhaps: what is written into it must not be seen in the other."""
     return replace(recipe)
 
@@ -168,7 +168,7 @@ STEPS: dict[Any, Step] = {
     torch.Tensor.float: _cast(torch.float32),
     torch.Tensor.double: _cast(torch.float64),
     torch.Tensor.to: _moved,
-    torch.Tensor.contiguous: _same,
+    torch.Tensor.contiguous: _cloned,
     torch.Tensor.view: _viewed,
     torch.Tensor.reshape: _viewed,
     torch.reshape: _viewed,

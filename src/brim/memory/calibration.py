@@ -18,6 +18,7 @@ from brim.hardware import inventory
 from brim.hardware.cards import Card, card_of
 from brim.hardware.host import cache_folder
 from brim.memory.context import Context, context_of
+from brim.whole_files import written_aside
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def remember(calibration: Calibration, card: Card, runtime: tuple[int, int]) -> 
     """Keep it for later forecasts on this machine."""
     file = calibration_file(card, runtime)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(asdict(calibration)))
+    with written_aside(file) as aside:
+        aside.write_text(json.dumps(asdict(calibration)))
     return file
 
 

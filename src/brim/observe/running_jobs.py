@@ -23,7 +23,7 @@ MEMORY = ("memory_reserved", "memory_process")
 
 
 @dataclass(frozen=True)
-class Job:
+class RunningJob:
     """A training that goes on, by the last lines of its metrics.jsonl; None where they do not say.
 
     ``memory`` is what torch has reserved on a GPU, or what the process holds where there is none; ``forecast`` is what
@@ -67,7 +67,7 @@ class JobSearch:
         self._searched: float | None = None
         self._folders: dict[Path, set[int]] = {}
 
-    def read(self) -> list[Job]:
+    def read(self) -> list[RunningJob]:
         """Those that go on now; new ones are looked for every few seconds."""
         now = self._clock()
         if self._searched is None or now - self._searched >= SEARCH_SECONDS:
@@ -100,7 +100,7 @@ def run_of(file: Path) -> Path | None:
     return folder.parent.parent if folder.parent.name == RANKS else folder
 
 
-def look_at(folder: Path, processes: set[int]) -> Job | None:
+def look_at(folder: Path, processes: set[int]) -> RunningJob | None:
     """The job in a folder; None where no process trains there any more."""
     state = state_of(folder, {}, {})
     if state.word != RUNNING or state.owner is None:
@@ -112,10 +112,10 @@ def look_at(folder: Path, processes: set[int]) -> Job | None:
     memory = next((size for name in MEMORY if (size := _newest(lines, name)) is not None), None)
     is_here = state.owner.machine == machine_id()
     local = processes | {state.owner.process} if is_here else processes  # numbers of another machine mean others here
-    return Job(
+    return RunningJob(
         folder, tuple(sorted(local)), str(about.get("model") or ""),
-        _whole(_newest(lines, "step")), _whole(planned), _whole(_newest(lines, "epoch")), loss,
-        1e3 / step_ms if step_ms else None, _newest(lines, "samples_per_second"), _whole(memory),
+        _as_int(_newest(lines, "step")), _as_int(planned), _as_int(_newest(lines, "epoch")), loss,
+        1e3 / step_ms if step_ms else None, _newest(lines, "samples_per_second"), _as_int(memory),
         _forecast(folder), None if wrote is None else max(0.0, time.time() - wrote),
         "" if is_here else state.owner.host, last_shares(lines),
     )  # fmt: skip
@@ -134,8 +134,8 @@ def _forecast(folder: Path) -> int | None:
             made = event.get("forecast")
             reserved = as_number(made.get("reserved")) if isinstance(made, dict) else None
             told = reserved if reserved is not None else told
-    return _whole(told)
+    return _as_int(told)
 
 
-def _whole(number: float | None) -> int | None:
+def _as_int(number: float | None) -> int | None:
     return None if number is None else int(number)

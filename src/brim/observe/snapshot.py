@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from brim.observe.running_jobs import Job, JobSearch
+from brim.observe.running_jobs import JobSearch, RunningJob
 from brim.sensors.gpu_reading import GpuReading, GpuSource
 from brim.sensors.gpus import open_gpus
 from brim.sensors.host_reading import HostReading, HostSensor
@@ -21,7 +21,7 @@ class Snapshot:
     note: str
     gpus: tuple[GpuReading, ...]
     host: HostReading
-    jobs: tuple[Job, ...]
+    jobs: tuple[RunningJob, ...]
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "jobs": [job.as_json() for job in self.jobs]}

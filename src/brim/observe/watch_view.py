@@ -10,7 +10,7 @@ from rich.text import Text
 
 from brim.observe.fitting_table import FittingColumn, fitting_table
 from brim.observe.last_shares import show_shares
-from brim.observe.running_jobs import Job
+from brim.observe.running_jobs import RunningJob
 from brim.observe.snapshot import Snapshot
 from brim.record.words import printable, show_seconds
 from brim.sensors.gpu_reading import GpuReading
@@ -110,7 +110,7 @@ def _processes(now: Snapshot, width: int) -> RenderableType:
     )
 
 
-def _job(job: Job, now: Snapshot, width: int) -> list[RenderableType]:
+def _job(job: RunningJob, now: Snapshot, width: int) -> list[RenderableType]:
     """Its folder, and below it how far it is and how it goes."""
     cards = sorted({gpu.label for gpu in now.gpus for one in gpu.processes or () if one.pid in job.processes})
     facts = [f"process {', '.join(map(str, job.processes))}"] if job.processes else []
@@ -121,11 +121,11 @@ def _job(job: Job, now: Snapshot, width: int) -> list[RenderableType]:
     return [title, *(Text(f"  {line}") for line in flowing(job_facts(job), width - 2))]
 
 
-def job_facts(job: Job) -> list[str]:
+def job_facts(job: RunningJob) -> list[str]:
     """How far it is and how it goes, each fact in a few words.
 
     >>> from pathlib import Path
-    >>> job_facts(Job(Path("a"), (1,), step=50, planned_steps=200, epoch=2, loss=0.5, steps_per_second=10.0))
+    >>> job_facts(RunningJob(Path("a"), (1,), step=50, planned_steps=200, epoch=2, loss=0.5, steps_per_second=10.0))
     ['step 50 of 200 (25 %)', 'epoch 2', 'loss 0.5000', '10.0 steps/s', '15.0 s left']
     """
     facts = []

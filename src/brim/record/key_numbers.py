@@ -31,9 +31,9 @@ def key_numbers(series: Mapping[str, Curve], events: list[dict[str, Any]], resul
     lasts = [curve.last for curve in series.values()]
     times = list(_times(series, events))
     return {
-        "steps": _told(result, "steps", max((last.step for last in lasts), default=None)),
-        "epochs": _told(result, "epochs", max((last.epoch for last in lasts), default=None)),
-        "seconds": _told(result, "seconds", as_number(max(times) - min(times)) if times else None),
+        "steps": _number_or(result, "steps", max((last.step for last in lasts), default=None)),
+        "epochs": _number_or(result, "epochs", max((last.epoch for last in lasts), default=None)),
+        "seconds": _number_or(result, "seconds", as_number(max(times) - min(times)) if times else None),
         "best": best_evaluation(series, result),
         "samples_per_second": typical(series.get("samples_per_second")),
         "step_ms": typical(series.get("step_ms")),
@@ -106,7 +106,7 @@ def _peak_memory(series: Mapping[str, Curve]) -> dict[str, Any] | None:
     return {"name": name.removeprefix(MEMORY), "bytes": known[name]}
 
 
-def _told(result: dict[str, Any], name: str, otherwise: float | None) -> float | None:
+def _number_or(result: dict[str, Any], name: str, otherwise: float | None) -> float | None:
     told = as_number(result.get(name))
     return otherwise if told is None else told
 

@@ -50,7 +50,7 @@ class NvidiaSmiGpus:
     def utilization(self) -> list[tuple[str, int | None]]:
         """UUID and duty cycle of each GPU."""
         rows = _rows(self._run(["--query-gpu=uuid,utilization.gpu"]), 2)
-        return [(uuid, _whole(told)) for uuid, told in rows]
+        return [(uuid, _as_int(told)) for uuid, told in rows]
 
     def close(self) -> None:
         """There is nothing to give back."""
@@ -61,7 +61,7 @@ class NvidiaSmiGpus:
             told = self._run([f"--query-gpu={','.join(fields)}"])
             if told is not None:
                 self._reasons = reasons
-                return [row for row in _rows(told, len(fields)) if _whole(row[0]) is not None]
+                return [row for row in _rows(told, len(fields)) if _as_int(row[0]) is not None]
         return []
 
     def _processes(self) -> dict[str, list[GpuProcess]] | None:
@@ -70,7 +70,7 @@ class NvidiaSmiGpus:
             return None
         found: dict[str, list[GpuProcess]] = {}
         for uuid, number, used, name in _rows(told, len(PROCESS_FIELDS)):
-            if (pid := _whole(number)) is not None:
+            if (pid := _as_int(number)) is not None:
                 process = GpuProcess(pid, _bytes(used), command_of(pid) or name)
                 found.setdefault(uuid, []).append(process)
         return found
@@ -79,9 +79,9 @@ class NvidiaSmiGpus:
 def _reading(row: list[str], processes: dict[str, list[GpuProcess]] | None) -> GpuReading:
     index, name, uuid, used, total, duty, power, limit, temperature, clock, fastest, generation, width, *reasons = row
     return GpuReading(
-        int(index), name, uuid, memory_used=_bytes(used), memory_total=_bytes(total), duty_cycle=_whole(duty),
-        power=_number(power), power_limit=_number(limit), temperature=_whole(temperature), sm_clock=_whole(clock),
-        sm_clock_max=_whole(fastest), pcie_generation=_whole(generation), pcie_width=_whole(width),
+        int(index), name, uuid, memory_used=_bytes(used), memory_total=_bytes(total), duty_cycle=_as_int(duty),
+        power=_number(power), power_limit=_number(limit), temperature=_as_int(temperature), sm_clock=_as_int(clock),
+        sm_clock_max=_as_int(fastest), pcie_generation=_as_int(generation), pcie_width=_as_int(width),
         throttling=throttling_of(_bits(reasons[0]) if reasons else None),
         processes=None if processes is None else tuple(processes.get(uuid, ())),
     )  # fmt: skip
@@ -105,12 +105,12 @@ def _number(told: str) -> float | None:
         return None
 
 
-def _whole(told: str) -> int | None:
+def _as_int(told: str) -> int | None:
     return int(told) if told.isascii() and told.isdigit() else None
 
 
 def _bytes(told: str) -> int | None:
-    mib = _whole(told)
+    mib = _as_int(told)
     return None if mib is None else mib * MIB
 
 

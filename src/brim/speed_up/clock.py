@@ -4,7 +4,7 @@ import torch
 
 from brim.hardware.peaks import USUAL, Peak
 from brim.speed_up.measured_step import measure_step
-from brim.speed_up.rank_batches import Fit, RankBatches
+from brim.speed_up.rank_batches import RankBatches, ShareFit
 from brim.speed_up.scaled import FORECAST, GIVEN, MEASURED
 from brim.speed_up.step_time import StepTime, paces, step_time
 
@@ -21,12 +21,12 @@ class StepClock:
         self._measured: dict[int, StepTime] = {}
         self.source = FORECAST if device is None else MEASURED
 
-    def set_by(self, whole: Fit, seconds: float) -> None:
+    def set_by(self, whole: ShareFit, seconds: float) -> None:
         """Go at the pace at which a step on one GPU takes so long."""
         self._paces = paces(self.time(whole), seconds)
         self.source = GIVEN
 
-    def time(self, share: Fit) -> StepTime:
+    def time(self, share: ShareFit) -> StepTime:
         """A whole step on a share, in the slices that it takes."""
         return self._one_pass(share.micro_batch).times(self._rank_batches.batches.accumulation * share.slices)
 

@@ -19,7 +19,7 @@ from brim.model_blocks import BlockChoice
 from brim.sizes import check_whole, parse_memory
 from brim.speed_up.clock import StepClock
 from brim.speed_up.measured_step import device_here
-from brim.speed_up.rank_batches import Fit, RankBatches
+from brim.speed_up.rank_batches import RankBatches, ShareFit
 from brim.speed_up.scaled import Scaled, SpeedUp
 from brim.speed_up.scaling import STRATEGIES, Together
 
@@ -124,14 +124,14 @@ class Scaler:
         # One process cannot drive GPUs of other machines.
         return tuple(strategy for strategy in STRATEGIES if strategy != "dp" or self.link.within_machine)
 
-    def _fit(self, strategy: str, gpus: int) -> Fit:
+    def _fit(self, strategy: str, gpus: int) -> ShareFit:
         share = -(-self.batch_size // gpus)
         if not self.on_cpu:
             return self.rank_batches.fit(share, strategy, gpus)
         micro_batch = min(share, self.rank_batches.batches.micro_batch or share)
-        return Fit(True, micro_batch, -(-share // micro_batch), 0)
+        return ShareFit(True, micro_batch, -(-share // micro_batch), 0)
 
-    def _row(self, strategy: str, gpus: int, fit: Fit, alone: float) -> Scaled:
+    def _row(self, strategy: str, gpus: int, fit: ShareFit, alone: float) -> Scaled:
         time, accumulation = self.clock.time(fit), self.rank_batches.batches.accumulation
         together = Together(gpus, self.link, self.peak)
         spent = together.spent(strategy, time, self.rank_batches.work(fit.micro_batch), accumulation * fit.slices)

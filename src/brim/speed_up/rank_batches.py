@@ -12,7 +12,7 @@ from brim.speed_up.work import Work, count_work
 
 
 @dataclass(frozen=True)
-class Fit:
+class ShareFit:
     """Whether a share fits on a GPU, in how many slices of which size, and what torch would reserve for it."""
 
     fits: bool
@@ -35,7 +35,7 @@ class RankBatches:
         """What one pass over so many samples, and a step of the optimizer, have to do."""
         return self._count(samples)[1]
 
-    def fit(self, samples: int, strategy: str, gpus: int) -> Fit:
+    def fit(self, samples: int, strategy: str, gpus: int) -> ShareFit:
         """How a share of so many samples fits on one of the GPUs."""
         setting = replace(self.setting, strategy=strategy, gpus=gpus)
         family = TraceFamily(lambda size: self._trace(size, setting))
@@ -43,8 +43,8 @@ class RankBatches:
         try:
             made = planner.plan(samples, look_further=False)
         except NothingFits as error:
-            return Fit(False, samples, 1, error.forecast.reserved)
-        return Fit(True, made.micro_batch, made.slices, made.forecast.reserved)
+            return ShareFit(False, samples, 1, error.forecast.reserved)
+        return ShareFit(True, made.micro_batch, made.slices, made.forecast.reserved)
 
     def _trace(self, samples: int, setting: Setting) -> Trace:
         """As `family_of` makes it: with the batches of the step, and those that wait for theirs."""

@@ -1,12 +1,12 @@
 from brim.doctor.observation import LiveTrial
-from brim.doctor.watching.live_trials import Setting
+from brim.doctor.watching.live_trials import TriedSetting
 from brim.doctor.watching.trial_course import WITHOUT, TrialCourse
 
 
 def test_each_setting_is_compared_with_the_steps_around_it():
     happened = []
     settings = [
-        Setting(
+        TriedSetting(
             name, 1, lambda name=name: happened.append(f"{name} on"), lambda name=name: happened.append(f"{name} off")
         )
         for name in ("threads", "fused")
@@ -24,7 +24,7 @@ def test_each_setting_is_compared_with_the_steps_around_it():
 
 def test_a_script_that_ends_in_the_first_trial_has_none():
     course = TrialCourse()
-    stages = course.plan([Setting("threads", 1, lambda: None, lambda: None)], has_ceiling=True)
+    stages = course.plan([TriedSetting("threads", 1, lambda: None, lambda: None)], has_ceiling=True)
     course.stage_ended(4.0, stages[0])
     course.stage_ended(1.0, stages[1])
     assert course.done() == ()
@@ -32,6 +32,6 @@ def test_a_script_that_ends_in_the_first_trial_has_none():
 
 def test_without_a_ceiling_some_steps_without_anything_come_first():
     course = TrialCourse()
-    setting = Setting("threads", 1, lambda: None, lambda: None)
+    setting = TriedSetting("threads", 1, lambda: None, lambda: None)
     assert course.plan([setting], has_ceiling=False)[0] == WITHOUT
     assert course.plan([], has_ceiling=False) == []

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from brim.engine.state.host_copy import HostModel, copy_bytes, host_copy
+from brim.engine.state.host_copy import HostModel, bytes_of, host_copy
 
 
 def test_a_copy_does_not_follow_its_source():
@@ -46,4 +46,4 @@ def test_a_host_model_keeps_ties_and_its_moment():
 
 
 def test_bytes_are_counted_through_containers():
-    assert copy_bytes({"a": torch.ones(4), "b": [torch.ones(2, dtype=torch.int64), ("x", 1)]}) == 32
+    assert bytes_of({"a": torch.ones(4), "b": [torch.ones(2, dtype=torch.int64), ("x", 1)]}) == 32

@@ -1,7 +1,7 @@
 import torch
 
 from brim.hardware.cards import H200
-from brim.memory.kernels.scope import Call, Scope, Step
+from brim.memory.kernels.scope import Call, Scope, ScopeEvent
 
 
 def test_steps_are_kept_in_order() -> None:
@@ -12,11 +12,11 @@ def test_steps_are_kept_in_order() -> None:
     scope.free(first)
     scope.close()
     assert scope.steps == [
-        Step(temporary=first, size=100),
-        Step(output=0),
-        Step(temporary=second, size=200),
-        Step(temporary=first, size=-1),
-        Step(temporary=second, size=-1),
+        ScopeEvent(temporary=first, size=100),
+        ScopeEvent(output=0),
+        ScopeEvent(temporary=second, size=200),
+        ScopeEvent(temporary=first, size=-1),
+        ScopeEvent(temporary=second, size=-1),
     ]
 
 

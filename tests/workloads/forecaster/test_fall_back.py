@@ -7,7 +7,7 @@ from torch import nn
 
 from brim.workloads.forecaster import LSTMForecaster, SeriesDataset
 from brim.workloads.forecaster.baselines import repeat_season
-from brim.workloads.forecaster.fall_back import Gain, gain_over_last
+from brim.workloads.forecaster.fall_back import ValidationGain, gain_over_last
 
 WALK = np.random.default_rng(0).normal(size=600).cumsum()
 WEEKS = np.sin(np.arange(600) * 2 * np.pi / 7) + np.random.default_rng(1).normal(size=600) * 0.3
@@ -59,7 +59,7 @@ def test_a_series_that_is_there_ten_times_makes_nothing_surer():
 def test_of_a_constant_the_last_value_is_right_and_nothing_else():
     dataset = SeriesDataset(np.full(600, 5.0), 14, 7)
     gain = gain_over_last(LSTMForecaster.for_dataset(dataset, hidden=2), dataset)
-    assert gain == Gain(-np.inf, 0.0) and not gain.is_sure
+    assert gain == ValidationGain(-np.inf, 0.0) and not gain.is_sure
 
 
 def test_missing_targets_count_on_neither_side():
@@ -71,8 +71,15 @@ def test_missing_targets_count_on_neither_side():
 
 
 def test_two_standard_errors_are_sure_and_both_are_told():
-    assert Gain(0.21, 0.1).is_sure and not Gain(0.19, 0.1).is_sure and not Gain(-0.3, 0.1).is_sure
-    assert str(Gain(-0.011, 0.02)) == "1.1% above that of repeating the last value, with a standard error of 2.0%"
+    assert (
+        ValidationGain(0.21, 0.1).is_sure
+        and not ValidationGain(0.19, 0.1).is_sure
+        and not ValidationGain(-0.3, 0.1).is_sure
+    )
+    assert (
+        str(ValidationGain(-0.011, 0.02))
+        == "1.1% above that of repeating the last value, with a standard error of 2.0%"
+    )
 
 
 def test_the_model_is_left_in_the_mode_that_it_had():

@@ -11,7 +11,7 @@ import brim
 from brim.config import load_config
 from brim.config.workload import open_workload
 from brim.errors import BrimError
-from brim.workloads.forecaster.fall_back import Gain
+from brim.workloads.forecaster.fall_back import ValidationGain
 from brim.workloads.forecaster.run_forecast import forecast_run
 from brim.workloads.forecaster.workload import ForecasterWorkload
 
@@ -125,7 +125,7 @@ def test_a_run_is_resumed():
 
 
 def test_a_run_that_was_resumed_and_is_better_then_forecasts_what_it_learned(monkeypatch):
-    gains = iter((Gain(0.01, 0.02), Gain(0.2, 0.02)))
+    gains = iter((ValidationGain(0.01, 0.02), ValidationGain(0.2, 0.02)))
     monkeypatch.setattr("brim.workloads.forecaster.workload.gain_over_last", lambda *_: next(gains))
     first = workload("trainer.epochs=1", "without_lstm=false").run()
     assert brim.load("run").repeats_last

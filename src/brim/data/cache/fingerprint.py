@@ -112,10 +112,10 @@ class _Hasher:
             if one is thing:
                 return self.text(f"what was begun {depth} steps ago")
         if type(thing) in CONTAINERS:
-            return self._within(thing, self._container)
+            return self._write_nested(thing, self._container)
         known = self._done.get(id(thing))
         if known is None:
-            known = self._done[id(thing)] = (thing, self._apart(thing))
+            known = self._done[id(thing)] = (thing, self._digest_alone(thing))
         return self.raw("thing", known[1])
 
     def named(self, thing: Any) -> None:
@@ -124,19 +124,19 @@ class _Hasher:
         if isinstance(thing, str):
             self._path(thing, folders=True)
 
-    def _apart(self, thing: Any) -> bytes:
+    def _digest_alone(self, thing: Any) -> bytes:
         """The digest of one thing by itself, so that it is hashed once however often it is met."""
         outer, self.digest = self.digest, hashlib.sha256()
         try:
             if type(thing) in PLAIN or type(thing) in CONTAINERS:
                 self.value(thing)
             else:
-                self._within(thing, self._anything)
+                self._write_nested(thing, self._anything)
             return self.digest.digest()
         finally:
             self.digest = outer
 
-    def _within(self, thing: Any, write: Callable[[Any], None]) -> None:
+    def _write_nested(self, thing: Any, write: Callable[[Any], None]) -> None:
         self._open.append(thing)
         try:
             write(thing)
@@ -183,7 +183,7 @@ class _Hasher:
     def _container(self, thing: Any) -> None:
         self.text(f"{type(thing).__name__} of {len(thing)}")
         if isinstance(thing, set | frozenset):
-            self.raw("members", b"".join(sorted(self._apart(member) for member in thing)))
+            self.raw("members", b"".join(sorted(self._digest_alone(member) for member in thing)))
         elif isinstance(thing, dict):
             for key, value in thing.items():
                 self.value(key)

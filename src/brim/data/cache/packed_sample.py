@@ -80,7 +80,7 @@ def same_sample(left: PackedSample, right: PackedSample, rounding: float = ROUND
         return False
     leaves = layout_leaves(json.loads(left.layout))
     pairs = zip(leaves, left.values, right.values, strict=True)
-    return all(_same(leaf, one, other, rounding) for leaf, one, other in pairs)
+    return all(_is_within_rounding(leaf, one, other, rounding) for leaf, one, other in pairs)
 
 
 def layout_leaves(layout: Any) -> list[Leaf]:
@@ -197,7 +197,7 @@ def _is_plain(part: Any) -> bool:
     return part is None or kind in (str, bool) or (kind is int and _is_int64(part)) or (kind is float and part == part)
 
 
-def _same(leaf: Leaf, left: bytes, right: bytes, rounding: float) -> bool:
+def _is_within_rounding(leaf: Leaf, left: bytes, right: bytes, rounding: float) -> bool:
     dtype = TORCH_DTYPES[leaf.dtype]
     if left == right or not (dtype.is_floating_point or dtype.is_complex):
         return left == right

@@ -88,10 +88,10 @@ class PackedStore:
             raise Damaged("its header cannot be read") from error
 
     def _open(self, header: dict[str, Any]) -> None:
-        if _whole(header["format"]) != FORMAT:
+        if _count(header["format"]) != FORMAT:
             raise Damaged(f"its format is {header['format']!r:.20}")
         self.header = header
-        self.samples = _whole(header["samples"])
+        self.samples = _count(header["samples"])
         self.layouts = [
             _open_layout(self.folder, number, layout) for number, layout in enumerate(_list(header["layouts"]))
         ]
@@ -250,7 +250,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
 
 
 def _open_layout(folder: Path, number: int, layout: Any) -> Layout:
-    rows, leaves, facts = _whole(layout["rows"]), layout_leaves(layout["tree"]), _list(layout["leaves"])
+    rows, leaves, facts = _count(layout["rows"]), layout_leaves(layout["tree"]), _list(layout["leaves"])
     pairs = enumerate(zip(leaves, facts, strict=True))
     columns = [_open_column(folder, number, position, rows, leaf, fact) for position, (leaf, fact) in pairs]
     _check_tree(layout["tree"], iter(columns))
@@ -278,12 +278,12 @@ def _open_column(folder: Path, layout: int, number: int, rows: int, leaf: Leaf, 
     if leaf.kind == "none":
         return Column(leaf, torch.empty(0))
     if fact["shape"] is not None:
-        shape = [_whole(length) for length in _list(fact["shape"])]
+        shape = [_count(length) for length in _list(fact["shape"])]
         if len(shape) != leaf.dims:
             raise ValueError("a shape of another number of dimensions")
         flat = _map(data, dtype, rows * math.prod(shape))
         return Column(leaf, flat.view(rows, *shape))
-    flat = _map(data, dtype, _whole(fact["length"]))
+    flat = _map(data, dtype, _count(fact["length"]))
     offsets = _map(folder / data_file(layout, number, "offsets"), torch.int64, rows + 1).numpy()
     shapes = _map(folder / data_file(layout, number, "shapes"), torch.int64, rows * leaf.dims).numpy()
     table = shapes.reshape(rows, leaf.dims)
@@ -317,7 +317,7 @@ def _open_file(path: Path) -> Any:
     return path.open("rb")
 
 
-def _whole(number: Any) -> int:
+def _count(number: Any) -> int:
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{number!r:.40} is not a count")
     return number

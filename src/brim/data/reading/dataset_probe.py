@@ -101,15 +101,15 @@ def quick_probe(reader: BatchReader, samples: int) -> BatchCost | None:
 
 def sample_cost(reader: BatchReader, samples: int) -> BatchCost | None:
     """What one sample costs, found out without a trace; None where that cannot be, or samples fail."""
-    return _apart(lambda apart: quick_probe(apart, samples), reader)
+    return _in_dry_run(lambda apart: quick_probe(apart, samples), reader)
 
 
 def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[BatchCost, int] | None:
     """What a batch costs, and how many samples a batch has that is worth trying; None where samples fail."""
-    return _apart(lambda apart: _batch_cost(apart, samples, batch_size), reader)
+    return _in_dry_run(lambda apart: _batch_cost(apart, samples, batch_size), reader)
 
 
-def _apart(function: Callable[[BatchReader], T | None], reader: BatchReader) -> T | None:
+def _in_dry_run(function: Callable[[BatchReader], T | None], reader: BatchReader) -> T | None:
     try:
         return dry_run(function, reader)
     except WouldWriteFiles:  # seldom, as it did not when it was looked at
@@ -148,7 +148,7 @@ def rate_by_workers(
 
     def rate(count: int, prefetch: int) -> float:
         if count == 0:
-            here = _apart(lambda apart: _rate_here(apart, samples, probe_size), reader)
+            here = _in_dry_run(lambda apart: _rate_here(apart, samples, probe_size), reader)
             return (here or 0.0) * probe_size / batch_size
         pool = worker_pool(
             reader,

@@ -156,12 +156,12 @@ def _twin(data: Any, lists: dict[str, PackedList]) -> Any:
 def _reads_the_same(data: Any, twin: Any) -> bool:
     """Whether both give the same for a few samples, and neither is changed by that; tried where it leaves no trace."""
     try:
-        return bool(dry_run(lambda both: _alike(*both), (data, twin)))
+        return bool(dry_run(lambda both: _gives_same_samples(*both), (data, twin)))
     except WouldWriteFiles:
         return False
 
 
-def _alike(data: Any, twin: Any) -> bool:
+def _gives_same_samples(data: Any, twin: Any) -> bool:
     try:
         length = len(data)
         alike = len(twin) == length and all(

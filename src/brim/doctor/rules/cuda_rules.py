@@ -64,7 +64,7 @@ def _pinning(seen: Observation, step: float) -> Finding | None:
     return Finding(
         cause="pin-memory-in-the-loop",
         what="the main thread copies batches to page-locked memory in the loop",
-        evidence=f"{milliseconds(share * step)} a step, {percent(share)} of it{_where(calls)}",
+        evidence=f"{milliseconds(share * step)} a step, {percent(share)} of it{_most_on(calls)}",
         cure="DataLoader(..., pin_memory=True) does it in a thread of its own; data that stay can be pinned once,"
         " before the loop",
         share=min(1.0, share),
@@ -80,7 +80,7 @@ def _sync(seen: Observation, shares: Shares, profile: Profile) -> Finding | None
     return Finding(
         cause="sync-in-the-loop",
         what="the host waits for the GPU in every step, and the GPU then for the host",
-        evidence=f"{profile.syncs:.1f} waits a step, {percent(shares.sync)} of it idle{_where(calls)}",
+        evidence=f"{profile.syncs:.1f} waits a step, {percent(shares.sync)} of it idle{_most_on(calls)}",
         cure="keep losses and metrics as tensors on the GPU and read them every 50 steps; no .item(), .cpu(),"
         " print or if on a tensor in the loop",
         share=shares.sync,
@@ -102,7 +102,7 @@ def _copies(seen: Observation, shares: Shares, profile: Profile) -> Finding | No
         cause="copy-not-pinned" if pageable else "copy-not-overlapped",
         what="batches are copied to the GPU while it waits",
         evidence=f"{milliseconds(profile.copy_all)} a step, {milliseconds(profile.copy)} of it with nothing else"
-        f" running{', from pageable memory' if pageable else ''}{_where(calls)}",
+        f" running{', from pageable memory' if pageable else ''}{_most_on(calls)}",
         cure=cure,
         share=shares.copy,
         gain=gain_of(shares.copy * (0.6 if pageable else 1.0)),
@@ -189,5 +189,5 @@ def _small_kernels(seen: Observation, shares: Shares, profile: Profile) -> Findi
     )
 
 
-def _where(calls: list[TensorCalls]) -> str:
+def _most_on(calls: list[TensorCalls]) -> str:
     return f"; most of it on {named(calls[0])}" if calls else ""

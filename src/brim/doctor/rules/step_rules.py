@@ -25,7 +25,7 @@ def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
     """What makes the step slower than its mathematics."""
     if seen.timed is None:
         return []
-    explained = _optimizers(seen) + those_found(*(_beside(seen, kind) for kind in BESIDE))
+    explained = _optimizers(seen) + those_found(*(_besides_training(seen, kind) for kind in BESIDE))
     last = _recompiled(seen, shares) or _too_small(seen, shares, explained)
     return explained + those_found(_evaluation(seen), last)
 
@@ -75,7 +75,7 @@ def _zeroing(optimizer: OptimizerSeen, step: float) -> Finding:
     )
 
 
-def _beside(seen: Observation, kind: str) -> Finding | None:
+def _besides_training(seen: Observation, kind: str) -> Finding | None:
     """Lines of the user's that do something else than train, as far as Python and not operators take their time."""
     lines = [line for line in seen.lines if line.kind == kind and line.line]
     share = sum(line.share for line in lines)

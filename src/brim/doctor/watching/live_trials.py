@@ -14,7 +14,7 @@ MANY_TENSORS = 8  # below, another form of the update has nothing to gain
 
 
 @dataclass(frozen=True)
-class Setting:
+class TriedSetting:
     """Something to change, and how to undo it."""
 
     name: str
@@ -23,7 +23,7 @@ class Setting:
     end: Callable[[], None]
 
 
-def settings_to_try(optimizers: list[Optimizer], cores: int, device: str) -> list[Setting]:
+def settings_to_try(optimizers: list[Optimizer], cores: int, device: str) -> list[TriedSetting]:
     """What is worth a trial here."""
     found = []
     if device == "cpu":
@@ -34,11 +34,11 @@ def settings_to_try(optimizers: list[Optimizer], cores: int, device: str) -> lis
     return [*found, *([_fused(fusible)] if fusible else [])]
 
 
-def _threads(count: int, now: int) -> Setting:
-    return Setting("threads", count, lambda: torch.set_num_threads(count), lambda: torch.set_num_threads(now))
+def _threads(count: int, now: int) -> TriedSetting:
+    return TriedSetting("threads", count, lambda: torch.set_num_threads(count), lambda: torch.set_num_threads(now))
 
 
-def _fused(optimizers: list[Optimizer]) -> Setting:
+def _fused(optimizers: list[Optimizer]) -> TriedSetting:
     groups: list[dict[str, Any]] = [group for optimizer in optimizers for group in optimizer.param_groups]
     old: list[dict[str, Any]] = [{name: group.get(name) for name in ("foreach", "fused")} for group in groups]
 
@@ -54,7 +54,7 @@ def _fused(optimizers: list[Optimizer]) -> Setting:
         for group, before in zip(groups, old, strict=True):
             group.update(before)
 
-    return Setting("fused", 1, begin, end)
+    return TriedSetting("fused", 1, begin, end)
 
 
 def _move_counts(optimizer: Optimizer, to_device: bool) -> None:

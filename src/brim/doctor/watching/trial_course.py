@@ -4,7 +4,7 @@ from statistics import mean
 
 from brim.doctor.observation import LiveTrial
 from brim.doctor.stages import Stage, trial_stage
-from brim.doctor.watching.live_trials import Setting
+from brim.doctor.watching.live_trials import TriedSetting
 
 WITHOUT = trial_stage("nothing")
 ROUNDS = 2  # what else the machine does comes and goes: the better of two tells more
@@ -14,14 +14,14 @@ class TrialCourse:
     """Changes settings from stage to stage, and keeps what each brought."""
 
     def __init__(self) -> None:
-        self._waiting: list[Setting] = []
-        self._changed: Setting | None = None
-        self._last: Setting | None = None  # what was changed in the stage before
+        self._waiting: list[TriedSetting] = []
+        self._changed: TriedSetting | None = None
+        self._last: TriedSetting | None = None  # what was changed in the stage before
         self._before = 0.0  # the last stage without anything
         self._with: float | None = None  # the stage with a setting, until one without it has followed
         self._rounds: dict[tuple[str, int], list[tuple[float, float]]] = {}  # steps with a setting, and around that
 
-    def plan(self, settings: list[Setting], has_ceiling: bool) -> list[Stage]:
+    def plan(self, settings: list[TriedSetting], has_ceiling: bool) -> list[Stage]:
         """The stages that the settings take. The first comes after the ceiling's steps, or after others without it."""
         self._waiting = list(settings) * ROUNDS
         first = [] if has_ceiling or not settings else [WITHOUT]

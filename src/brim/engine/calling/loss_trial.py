@@ -91,9 +91,9 @@ def _try_both(loss_fn: Any, model: nn.Module, batch: Any) -> tuple[str | None, s
             model.eval()
             prediction = call_model(model, batch[0])
             rewind()
-            of_prediction = _trouble(lambda: loss_fn(prediction, batch[1]))
+            of_prediction = _why_no_loss(lambda: loss_fn(prediction, batch[1]))
             rewind()
-            of_model = _trouble(lambda: loss_fn(model, batch))
+            of_model = _why_no_loss(lambda: loss_fn(model, batch))
     except Exception:  # the model fails by itself, or cannot be called without a trace
         return None
     finally:
@@ -102,7 +102,7 @@ def _try_both(loss_fn: Any, model: nn.Module, batch: Any) -> tuple[str | None, s
     return of_model, of_prediction
 
 
-def _trouble(call: Callable[[], Any]) -> str | None:
+def _why_no_loss(call: Callable[[], Any]) -> str | None:
     """Why a call gives no loss; None where it gives one."""
     try:
         loss = call()

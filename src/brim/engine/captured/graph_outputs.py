@@ -45,10 +45,10 @@ def difference(one: Any, other: Any) -> float:
     ones, others = tree_leaves(one), tree_leaves(other)
     if len(ones) != len(others):
         return math.inf
-    return max((_apart(*pair) for pair in zip(ones, others, strict=True)), default=0.0)
+    return max((_relative_distance(*pair) for pair in zip(ones, others, strict=True)), default=0.0)
 
 
-def _apart(one: Any, other: Any) -> float:
+def _relative_distance(one: Any, other: Any) -> float:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return 0.0 if type(one) is type(other) and one == other else math.inf
     if one.shape != other.shape or one.dtype != other.dtype:

@@ -25,7 +25,7 @@ from brim.engine.checkpoints.weights import check_types, holds_weights, load_wei
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
-from brim.engine.state.host_copy import HostModel, copy_bytes, host_copy
+from brim.engine.state.host_copy import HostModel, bytes_of, host_copy
 from brim.errors import RunFolderError, first_line
 
 TRAINING = "training.pt"
@@ -49,7 +49,7 @@ class Moment:
 
     def size(self) -> int:
         """In bytes."""
-        return self.weights.size() + copy_bytes(self.tensors)
+        return self.weights.size() + bytes_of(self.tensors)
 
     def on_host(self) -> "Moment":
         return Moment(self.weights.on_host(), host_copy(self.tensors), self.progress)

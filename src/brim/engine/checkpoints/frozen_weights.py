@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from brim.engine.checkpoints.shared_files import FOLDER, Reference, SharedFiles
 from brim.engine.state.fingerprint import fingerprints, has_fingerprint
-from brim.engine.state.host_copy import HostModel, Storages, copy_bytes, host_copy
+from brim.engine.state.host_copy import HostModel, Storages, bytes_of, host_copy
 from brim.errors import RunFolderError
 
 SMALL = 1 << 20  # bytes: less than that in all is in every checkpoint, which is then a file that needs no other
@@ -33,7 +33,7 @@ class PartedWeights:
 
     def size(self) -> int:
         """Bytes that have to be written."""
-        return copy_bytes({**self.own, **self.fresh})
+        return bytes_of({**self.own, **self.fresh})
 
     def on_host(self) -> "PartedWeights":
         """The same with copies in host memory, which can be written while the model moves on."""
@@ -64,7 +64,7 @@ class FrozenWeights:
         shared = {name: place for name, (then, place) in self._stored.items() if now.get(name) == then}
         steady = {name for name, seen in now.items() if name not in self._stored and self._seen.get(name) == seen}
         fresh = {name: candidates[name] for name in candidates if name in steady}
-        fresh = fresh if copy_bytes(fresh) >= SMALL else {}
+        fresh = fresh if bytes_of(fresh) >= SMALL else {}
         self._seen = now
         own = {name: value for name, value in weights.items() if name not in shared and name not in fresh}
         return PartedWeights(own, fresh, shared, {name: now[name] for name in fresh})
@@ -91,11 +91,11 @@ class FrozenWeights:
             return {}
         parameters = dict(self._model().named_parameters(remove_duplicate=False))
         found = {name: value for name, value in weights.items() if _may_stay(value, parameters.get(name))}
-        return found if copy_bytes(found) >= SMALL else {}
+        return found if bytes_of(found) >= SMALL else {}
 
 
 def _may_stay(value: Any, parameter: nn.Parameter | None) -> bool:
     """Whether an entry of a state_dict may be one that does not move, and can be compared."""
     if not isinstance(value, Tensor) or not has_fingerprint(value):
         return False
-    return copy_bytes(value) >= LARGE_BUFFER if parameter is None else not parameter.requires_grad
+    return bytes_of(value) >= LARGE_BUFFER if parameter is None else not parameter.requires_grad

@@ -73,11 +73,11 @@ class CompiledLoss:
             shapes.varying.mark(tensors)
         if way not in self._whole:
             self._whole[way] = self.plain if self.only_blocks else compiled(_loss_of, self.compiler, self.plain)
-        told = self._told(way, tensors)
+        told = self._python_as_captured(way, tensors)
         with told, without_caches(self.caching), self._in_blocks(way), self._recomputing(way), self._compiling(way):
             return self._whole[way](batch)
 
-    def _told(self, way: Way, tensors: Sequence[Tensor]) -> AbstractContextManager[None]:
+    def _python_as_captured(self, way: Way, tensors: Sequence[Tensor]) -> AbstractContextManager[None]:
         """What is plain Python between compiled blocks goes the way that it goes while a stream is captured.
 
         Compiled as a whole it would go the same: models of transformers look at masks otherwise, for which the host

@@ -155,7 +155,7 @@ def python_put_back(*roots: Any, but_for: Iterable[nn.Module]) -> Iterator[str]:
 
 
 @contextmanager
-def data_generators_put_back(*data: Any) -> Iterator[None]:
+def generators_put_back(*data: Any) -> Iterator[None]:
     """Generators that loaders, samplers and data sets of the user's draw from stand afterwards where they stood."""
     sources = [one for given in data for one in (given.values() if isinstance(given, Mapping) else [given])]
     kept = [(generator, state_of(generator)) for source in sources for _, generator in generators_of(source)]

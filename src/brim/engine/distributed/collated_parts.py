@@ -61,13 +61,13 @@ def mixed_part(collate: Collate, samples: list[Any]) -> str:
         return ""
     matches = torch.ones(len(samples) // 2, len(samples), dtype=torch.bool)  # rows of the part, and of the whole
     for path in (path for path in whole if path in part):
-        matches &= _matches(whole[path], part[path], matches)
+        matches &= _matching_rows(whole[path], part[path], matches)
         if not matches.any(1).all():
             return "batch" + "".join(f"[{key!r}]" for key in path)
     return ""
 
 
-def _matches(whole: Tensor, part: Tensor, all_do: Tensor) -> Tensor:
+def _matching_rows(whole: Tensor, part: Tensor, all_do: Tensor) -> Tensor:
     """Which rows of a part are which of the whole's; all where these are no rows of samples, or of other lengths."""
     if whole.layout is not torch.strided or not whole.dim() or (len(part), len(whole)) != all_do.shape:
         return all_do

@@ -26,8 +26,10 @@ def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Evaluator | N
     batch, training = two_samples(data), two_samples(train_data)
     if batch is None or training is None or _form(batch) == _form(training):
         return
-    trouble = _trouble(evaluator, model, batch)
-    if trouble is None or _trouble(evaluator, model, training) is not None:  # which the first step says in its place
+    trouble = _why_not_evaluated(evaluator, model, batch)
+    if (
+        trouble is None or _why_not_evaluated(evaluator, model, training) is not None
+    ):  # which the first step says in its place
         return
     raise DataError(f"{name}: {_in_words(batch)} in a sample, and {_in_words(training)} in train_data: {trouble}")
 
@@ -48,7 +50,7 @@ def refuse_unknown_monitor(
         raise unknown_monitor(monitor, [*known, *logged])
 
 
-def _trouble(evaluator: MeanLoss, model: nn.Module, batch: Batch) -> str | None:
+def _why_not_evaluated(evaluator: MeanLoss, model: nn.Module, batch: Batch) -> str | None:
     """Why two samples cannot be evaluated; None where they can, or cannot be tried."""
     try:
         explained_errors(_evaluated)(evaluator, model, batch)

@@ -77,7 +77,7 @@ class GatherSession:
         flags = int(tensor.requires_grad)
         shape = crc32(repr((tuple(tensor.shape[1:]), str(tensor.dtype))).encode())
         said = self.vote(FORWARD, self._calls, shape, flags, len(tensor))
-        exchange = _Weighed(self, [message[-1] for message in said], self._calls, self.batch)
+        exchange = _SessionGather(self, [message[-1] for message in said], self._calls, self.batch)
         return joined_rows(tensor, exchange)
 
     def vote(self, status: int, *facts: int) -> list[list[int]]:
@@ -128,7 +128,7 @@ class GatherSession:
         return next(said for said in self.ranks.all_gather_object(own) if said is not None)
 
 
-class _Weighed:
+class _SessionGather:
     """One gather of a session."""
 
     def __init__(self, session: GatherSession, rows: Sequence[int], call: int, batch: int) -> None:

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from brim.engine.checkpoints.weights import save_weights
 from brim.engine.components.two_pass import criterion_in
 from brim.engine.components.weights_before import WeightsBefore
-from brim.engine.control.dry_run import data_generators_put_back, dry_folder, put_back, python_put_back
+from brim.engine.control.dry_run import dry_folder, generators_put_back, put_back, python_put_back
 from brim.engine.evaluation.evaluation import detach_ranks
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.activation_checkpointing import checkpointing_put_back
@@ -64,7 +64,7 @@ class Fit:
         modules = [part for part in parts if isinstance(part, nn.Module)]
         users = [part for part in parts if not isinstance(part, Optimizer | LRScheduler)]
         with (
-            dry_folder(trainer.run_dir) as folder, put_back(*parts), data_generators_put_back(*data),
+            dry_folder(trainer.run_dir) as folder, put_back(*parts), generators_put_back(*data),
             python_put_back(*users, but_for=modules) as why_not,
         ):  # fmt: skip
             result = self.run(folder)

@@ -17,7 +17,7 @@ from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.extra_state import check_extra_state
 from brim.engine.state.fingerprint import fingerprints, has_fingerprint
-from brim.engine.state.host_copy import copy_bytes
+from brim.engine.state.host_copy import bytes_of
 from brim.errors import ConfigError
 
 SMALL = 1 << 20  # bytes: a tensor that is always saved; a larger one if it is trained, or has moved
@@ -127,7 +127,7 @@ class BesideModel:
         return {
             name: tensor
             for name, tensor in self._tensors()
-            if copy_bytes(tensor) > SMALL and not tensor.requires_grad and has_fingerprint(tensor)
+            if bytes_of(tensor) > SMALL and not tensor.requires_grad and has_fingerprint(tensor)
         }
 
     def _look(self) -> None:

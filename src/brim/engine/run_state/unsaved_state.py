@@ -21,7 +21,7 @@ from brim.engine.sandbox.holders import codes_of, has_state_dict
 from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.python_state import NO_OBJECTS
 from brim.engine.sandbox.users_code import closure_of, is_users, is_users_code, names_in
-from brim.engine.state.host_copy import copy_bytes
+from brim.engine.state.host_copy import bytes_of
 from brim.engine.state.plain_value import DICTS, LISTS, digest_of, to_plain
 from brim.errors import some_of
 
@@ -110,9 +110,7 @@ def _content(value: Any) -> Any:
         plain = to_plain(value) if _is_small(value) else UNSEEN
     except Exception:  # it is no plain data, or does something when it is looked at: a look ends no run
         return UNSEEN
-    return (
-        UNSEEN if plain is UNSEEN or copy_bytes(plain) > MOST_BYTES else MarkedContent(digest_of(plain), _parts(plain))
-    )
+    return UNSEEN if plain is UNSEEN or bytes_of(plain) > MOST_BYTES else MarkedContent(digest_of(plain), _parts(plain))
 
 
 def _is_small(value: Any) -> bool:

@@ -20,7 +20,7 @@ from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.places import ITERATORS
 from brim.engine.sandbox.python_state import FUNCTIONS, NO_OBJECTS, ONE_WAY, OPAQUE
 from brim.engine.sandbox.users_code import package_of
-from brim.engine.state.host_copy import copy_bytes, host_copy
+from brim.engine.state.host_copy import bytes_of, host_copy
 from brim.engine.state.plain_value import CannotKeep, from_plain, to_plain
 from brim.engine.state.seen_value import SeenValue, see, see_iterator
 from brim.errors import some_of
@@ -76,9 +76,7 @@ class UserState:
         seen = self._look(model).seen
         self._start = {place: one.without_content() for place, one in seen.items()}
         self._began_with = {
-            place: host_copy(one.plain)
-            for place, one in seen.items()
-            if one.is_plain and copy_bytes(one.plain) <= SMALL
+            place: host_copy(one.plain) for place, one in seen.items() if one.is_plain and bytes_of(one.plain) <= SMALL
         }
         self._before: dict[Place, SeenValue] | None = None  # at the save before
         self._told: set[str] = set()

@@ -48,14 +48,14 @@ def without_numpy(value: Any) -> Any:
     return type(value)(map(without_numpy, value)) if type(value) in (list, tuple) else value
 
 
-def copy_bytes(value: Any) -> int:
+def bytes_of(value: Any) -> int:
     """What a copy of these containers would take."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
     if isinstance(value, dict):
-        return sum(copy_bytes(item) for item in value.values())
+        return sum(bytes_of(item) for item in value.values())
     if type(value) in (list, tuple):
-        return sum([copy_bytes(item) for item in value if type(item) is not int])
+        return sum([bytes_of(item) for item in value if type(item) is not int])
     return 0
 
 

@@ -44,7 +44,7 @@ class BrimCallback(TrainerCallback):
         self._asks, self._card, self._prefetches = forecast, card, prefetch
         self._found: StepForecast | None = None
         self._journal = Journal()
-        self._clock = StepClock(computes_here=False)
+        self._clock = StepTimer(computes_here=False)
 
     @property
     def forecast(self) -> Forecast | None:
@@ -52,7 +52,7 @@ class BrimCallback(TrainerCallback):
         return None if self._found is None else self._found.made
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        self._found, self._clock = None, StepClock(computes_here=args.device.type == "cpu")
+        self._found, self._clock = None, StepTimer(computes_here=args.device.type == "cpu")
         loader = parts["train_dataloader"]
         if self._prefetches:
             check_shard(loader, "BrimCallback(prefetch=True)")
@@ -103,7 +103,7 @@ class BrimCallback(TrainerCallback):
         self._clock.begins_anew()
 
 
-class StepClock:
+class StepTimer:
     """The time of steps, from asking for their batches to the end of the optimizer, and what of it is waiting."""
 
     def __init__(self, computes_here: bool) -> None:

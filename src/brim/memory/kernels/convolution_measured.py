@@ -288,7 +288,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Table:
+class MeasuredTable:
     """What was measured: a row is one convolution, with the bytes of its three workspaces."""
 
     columns: Columns
@@ -327,7 +327,7 @@ class Table:
 
 
 @lru_cache(maxsize=1)
-def table() -> Table:
+def table() -> MeasuredTable:
     with files(__package__).joinpath(TABLE).open("rb") as file, np.load(file) as stored:
         rows: dict[str, NDArray[Any]] = {name: stored[name] for name in stored.files}
     geometry = rows["geometries"][rows["geometry"]].astype(np.float64)
@@ -336,7 +336,7 @@ def table() -> Table:
     columns |= {name: kinds[:, place] for place, name in enumerate(("element", "channels_last", "fp16"))}
     columns["batch"] = rows["batch"].astype(np.float64)
     columns["squares"] = columns["squares"] * columns["batch"]
-    return Table(columns, rows["workspaces"])
+    return MeasuredTable(columns, rows["workspaces"])
 
 
 def _group(columns: Columns) -> list[NDArray[np.float64]]:

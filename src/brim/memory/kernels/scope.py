@@ -39,7 +39,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScopeEvent:
     """One thing that happens inside: a temporary of ``size`` bytes is allocated (its number in ``temporary``) or freed
     (``size`` is -1), or an output comes to life. ``optional``: where there is no room for it, the call goes another
     way that needs none."""
@@ -54,12 +54,12 @@ class Step:
 class Scope:
     """Collects what a rule says, in order."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ScopeEvent] = field(default_factory=list)
     _allocated: int = 0
     _alive: dict[int, int] = field(default_factory=dict)
 
     def output(self, index: int) -> None:
-        self.steps.append(Step(output=index))
+        self.steps.append(ScopeEvent(output=index))
 
     def outputs(self, call: Call, *places: int) -> None:
         """Those of the outputs that are wanted."""
@@ -72,7 +72,7 @@ class Scope:
         number = self._allocated
         self._allocated += 1
         self._alive[number] = size
-        self.steps.append(Step(temporary=number, size=size, optional=optional))
+        self.steps.append(ScopeEvent(temporary=number, size=size, optional=optional))
         return number
 
     def copy(self, tensor: Tensor | None, layout: torch.memory_format = torch.contiguous_format) -> int | None:
@@ -85,7 +85,7 @@ class Scope:
         """Free temporaries, in this order; None stands for one that was not needed."""
         for number in numbers:
             if number is not None and self._alive.pop(number, None) is not None:
-                self.steps.append(Step(temporary=number, size=-1))
+                self.steps.append(ScopeEvent(temporary=number, size=-1))
 
     def workspace(self, size: int, optional: bool = False) -> None:
         """Allocate a temporary and free it at once."""

@@ -141,10 +141,10 @@ def suggest_batch_size(
         job.model, job.batch, job.loss, optimizer, precision=precision, card=chosen, gpus=num_gpus, strategy=strategy,
         memory=None if target is None else max(LEAST_MEMORY, target - beside),
     )  # fmt: skip
-    return num_gpus * (largest if target is None else _within(target, largest, forecast_of))
+    return num_gpus * (largest if target is None else _shrunk_to(target, largest, forecast_of))
 
 
-def _within(target: int, batch_size: int, forecast_of: Callable[[int], Forecast]) -> int:
+def _shrunk_to(target: int, batch_size: int, forecast_of: Callable[[int], Forecast]) -> int:
     """The batch size, made smaller until a card that has more than the target does not take more either.
 
     Under a limit torch gives back what is free before it takes more; on a card with room to spare it does not.

@@ -63,11 +63,11 @@ class EveryCard:
         capability = setting.card.capability
         if capability not in self._by_capability:
             made = family_of(job, setting, self.batches)
-            alike = (known for known in self._by_capability.values() if self._same(known, made))
+            alike = (known for known in self._by_capability.values() if self._has_same_trace(known, made))
             self._by_capability[capability] = next(alike, made)
         return self._by_capability[capability]
 
-    def _same(self, known: TraceFamily, other: TraceFamily) -> bool:
+    def _has_same_trace(self, known: TraceFamily, other: TraceFamily) -> bool:
         left, right = (family.trace(self.batch_size) for family in (known, other))
         return storages_of(left) == storages_of(right) and abs(workspaces_of(left) - workspaces_of(right)) <= SMALL
 

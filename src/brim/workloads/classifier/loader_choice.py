@@ -32,7 +32,7 @@ def choose_loader(section: TrainSection, device: Any, sample_bytes: int) -> Load
     name = preset_of_card(_memory(chosen, machine.gpus)) if section.preset == AUTO else section.preset
     preset = loader_preset(name)
     arguments: dict[str, Any] = {**preset, **asked}
-    told = f"preset {name}: {_told(preset)}"
+    told = f"preset {name}: {_preset_in_words(preset)}"
     if "num_workers" in asked:
         return LoaderChoice(arguments, told + _instead(preset, asked))
     # A batch is read by ranks together: each has its part of it.
@@ -58,7 +58,7 @@ def _memory(chosen: DeviceChoice, gpus: Sequence[Gpu]) -> int | None:
     return None if chosen.device.type != "cuda" else gpus[chosen.device.index or 0].memory
 
 
-def _told(preset: LoaderSettings) -> str:
+def _preset_in_words(preset: LoaderSettings) -> str:
     return (
         f"batch {preset['batch_size']}, {preset['num_workers']} workers, prefetch {preset['prefetch_factor']}, pinned, "
         "persistent"

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Gain:
+class ValidationGain:
     """How much lower the validation loss is than with the last value as the forecast, and the standard error of that.
 
     Both are shares of the loss with the last value.
@@ -42,7 +42,7 @@ class Gain:
         )
 
 
-def gain_over_last(model: LSTMForecaster, dataset: SeriesDataset) -> Gain | None:
+def gain_over_last(model: LSTMForecaster, dataset: SeriesDataset) -> ValidationGain | None:
     """The gain on the validation part; None where this has too few windows to tell, or the model no median.
 
     Windows one step apart share most of their targets. So the error is that of resampled blocks of them, as many steps
@@ -54,9 +54,9 @@ def gain_over_last(model: LSTMForecaster, dataset: SeriesDataset) -> Gain | None
         return None
     own, last = _losses(model, dataset)
     if not last.sum():  # a constant, which the last value is exactly right about
-        return Gain(-np.inf if own.sum() else 0.0, 0.0)
+        return ValidationGain(-np.inf if own.sum() else 0.0, 0.0)
     shares = np.bincount(steps, (last - own) / last.sum())
-    return Gain(float(shares.sum()), float(_resampled(shares, dataset.horizon).std()))
+    return ValidationGain(float(shares.sum()), float(_resampled(shares, dataset.horizon).std()))
 
 
 def _steps_of(dataset: SeriesDataset, starts: Tensor) -> Array:

@@ -35,7 +35,7 @@ def class_scores(seen: SeenBatch, axis: int) -> ClassScores:
         target = target.argmax(1)  # probabilities of classes, as cross entropy takes them
     if scores.dim() == target.dim() + 1:
         if not (scores.shape[-1] == 1 and scores.shape[:-1] == target.shape):
-            return _many(seen, _classes_last(scores, target, axis), target)
+            return _multiclass(seen, _classes_last(scores, target, axis), target)
         scores = scores.squeeze(-1)
     if scores.shape != target.shape and scores.numel() == target.numel():
         target = target.reshape(scores.shape)
@@ -44,10 +44,10 @@ def class_scores(seen: SeenBatch, axis: int) -> ClassScores:
             f"outputs of shape {tuple(scores.shape)} are no scores of classes for a target of shape "
             f"{tuple(target.shape)}; {WRITE_A_FUNCTION}"
         )
-    return _two(seen, scores, target)
+    return _binary(seen, scores, target)
 
 
-def _many(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
+def _multiclass(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
     if _is_shifted(seen, scores):
         scores, target = scores[:, :-1], target[:, 1:]
     target = target.long()
@@ -55,7 +55,7 @@ def _many(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
     return ClassScores(scores, target, counts)
 
 
-def _two(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
+def _binary(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
     """One score a target: above which one it is class 1 depends on the loss."""
     kind = getattr(seen.loss_fn, "__name__", type(seen.loss_fn).__name__)
     middle = {

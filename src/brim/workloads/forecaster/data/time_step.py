@@ -32,11 +32,11 @@ class TimeStep:
         if self.kind == "weekdays":
             return "weekday"
         if self.kind == "months":
-            return "year" if self.size == 12 else _many(self.size, "month")
+            return "year" if self.size == 12 else _counted(self.size, "month")
         if self.kind in ("rows", "numbers"):
-            return _many(self.size, "step") if self.kind == "numbers" else "row"
+            return _counted(self.size, "step") if self.kind == "numbers" else "row"
         unit, name = next(((unit, name) for unit, name in UNITS if self.size % unit == 0), (1, "microsecond"))
-        return _many(self.size // unit, name)
+        return _counted(self.size // unit, name)
 
     def season(self) -> int:
         """How many steps a season usually has: a day of hours, a week of days, a year of months; 1 where none is."""
@@ -160,5 +160,5 @@ def _month_lengths(months: Times) -> Times:
     return np.asarray(((first + 1).astype("datetime64[D]") - first.astype("datetime64[D]")).astype(np.int64))
 
 
-def _many(count: int, name: str) -> str:
+def _counted(count: int, name: str) -> str:
     return name if count == 1 else f"{count} {name}s"

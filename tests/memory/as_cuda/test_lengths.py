@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from brim.hardware.cards import H200
 from brim.memory import forecast
-from brim.memory.as_cuda.ctc import UNKNOWN_LENGTHS
+from brim.memory.as_cuda.lengths import UNKNOWN_LENGTHS
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.trace.trace import Recorder
 
