@@ -6,8 +6,8 @@ ETTh2 with the same settings, and on the exchange rates (90 to 30), some seeds e
 epoch by the validation loss; the test split is judged once, at the end. Beside each stand the naive forecasts and the
 same model without the LSTM.
 
-``defaults`` runs ``brim train workload=forecaster`` on the same data sets, with nothing set but the file, both lengths and
-the split, and keeps the table of each run: its first row is what the run forecasts.
+``defaults`` runs ``brim train workload=forecaster`` on the same data sets, with nothing set but the file, both lengths
+and the split, and keeps the table of each run: its first row is what the run forecasts.
 
 ``speed`` trains the same LSTM on the same windows with brim and with a plain Lightning module (a Dataset that slices
 windows, a DataLoader, Trainer.fit with validation and a checkpoint after each epoch), each in a process of its own, in
@@ -159,7 +159,7 @@ def print_rows(name: str, found: dict[str, Any]) -> None:
 
 
 def defaults(folder: Path, seeds: int, device: str, names: list[str]) -> dict[str, Any]:
-    """The tables of runs with the defaults, by seed, and how far what they forecast is from repeating the last value."""
+    """The tables of runs with the defaults, by seed, and how far their forecasts are from repeating the last value."""
     found = {}
     for name, case in CASES.items():
         if first_word(name) not in names:

@@ -128,6 +128,12 @@ def conv():
     return nn.Sequential(nn.Conv2d(3, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
+def penalized(model, batch):
+    x = batch[0].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return slope.square().mean()
+
+
 def of_dict(model, batch):
     return nn.functional.mse_loss(model(batch["x"]), batch["y"])
 
@@ -272,6 +278,7 @@ MISTAKES = [
     ("trainer(loss_fn=lambda model, batch: model(batch[0])).fit()", "must be a scalar"),
     ("trainer(loss_fn=lambda model, batch: model(batch[0]).mean().item()).fit()", "must be a scalar"),
     ("trainer(loss_fn=lambda model, batch: model(batch[0]).mean().detach()).fit()", "does not depend on the weights"),
+    ("trainer(loss_fn=penalized).evaluate([(X, Y)])", "takes them there within torch.enable_grad()"),
     ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]), 2)).fit()", "a tensor with one number"),
     ("trainer(data=(X, Y[:, 0]), loss_fn=nn.BCEWithLogitsLoss()).fit()", "y.reshape(-1, 1)"),
     ("trainer(loss_fn=lambda model, batch: torch.tensor(model(batch[0]).numpy().mean())).fit()", "with torch"),

@@ -108,6 +108,12 @@ def test_it_is_found_out_whether_gathering_makes_the_losses_of_ranks_one(loss_fn
     assert (asked.gathers, asked.joins_ranks) == (gathers, joins_ranks)
 
 
+def test_gathering_is_judged_too_where_a_column_of_both_signs_could_be_no_count():
+    column = torch.tensor([1.0, -1.0]).repeat(len(X))[: len(X), None]
+    assert splitting(gathered).judge([(X, column)]).joins_ranks
+    assert not splitting(gathered_wrongly).judge([(X, column)]).joins_ranks
+
+
 def test_of_a_loss_in_two_passes_the_encoding_is_asked_about():
     asked = splitting(brim.TwoPass(rows_of, similar), is_of_encode=True)
     assert asked.judge([(X, X)]).gives_count and not asked.loss.is_judged((X, X))

@@ -28,6 +28,11 @@ def test_a_label_within_a_json_is_named_by_its_path():
         read("json", b'{"kind": "cat", "url": ""}')
 
 
+@pytest.mark.parametrize(("field", "content"), [("cls", b""), ("txt", b" \n"), ("json", b"null"), ("json", b'""')])
+def test_an_empty_label_is_none(field, content):
+    assert read(field, content) is None
+
+
 def test_a_label_may_be_an_array_of_one_number():
     content = io.BytesIO()
     np.save(content, np.array(7))

@@ -137,6 +137,25 @@ def test_samples_that_cannot_be_used_are_left_out_and_counted(tmp_path):
     assert "3 damaged samples were left out in this pass" in (tmp_path / "run" / "events.jsonl").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:left out")
+def test_samples_with_an_empty_or_a_broken_label_are_left_out_and_no_class(tmp_path):
+    labels = [b'{"of": "a"}', b'{"of": "b"}', b'{"of": ""}', b'{"of": null}', b'{"by": "me"}', b"{", b'{"of": "b"}']
+    (tmp_path / "s").mkdir()
+    with tarfile.open(tmp_path / "s" / "s.tar", "w") as tar:
+        for number, label in enumerate(labels):
+            for ending, content in (("jpg", picture_bytes()), ("json", label)):
+                member = tarfile.TarInfo(f"{number}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    settings = [f"data.train={tmp_path / 's'}", "data.label=json", "data.label_key=of"]
+    data = workload(*settings, "data.on_damage=skip").data
+    assert data.classes.names == ("a", "b")
+    labels = torch.cat([labels for _, labels in brim.Loader(data.train, 10, num_workers=0).batches(0, 0)])
+    assert sorted(labels.tolist()) == [0, 1, 1]
+    with pytest.raises(DataError, match=r"the sample '4' in .* cannot be decoded: ValueError: it has no 'of'"):
+        assert workload(*settings).data
+
+
 def test_a_label_that_training_does_not_have_is_an_error_even_where_damage_is_skipped(tmp_path):
     train = coloured_shards(tmp_path / "t", label="txt")
     pack([{"jpg": picture_bytes(), "txt": "violet"}], tmp_path / "v")

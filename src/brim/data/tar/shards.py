@@ -193,6 +193,8 @@ class Shards(Dataset[Any]):
     def column(self, field: str) -> Iterator[Any]:
         """The decoded values of one field, sample after sample, None for those that lack it.
 
+        With ``on_damage="skip"`` it is None as well where it cannot be read; reading the sample warns of that.
+
         Only this field is read, so its bytes are not checked by the sum, which is that of the whole sample.
         """
         number = self.fields.index(field)
@@ -201,7 +203,15 @@ class Shards(Dataset[Any]):
         member_of = dict(zip(np.searchsorted(self._member_ends, members, side="right").tolist(), members, strict=True))
         for sample, place in enumerate(self._places(np.arange(len(self)))):
             member = member_of.get(sample)
-            yield None if member is None else self._member(place, int(member), field, decoder)
+            yield None if member is None else self._member_or_none(place, int(member), field, decoder)
+
+    def _member_or_none(self, place: Place, member: int, field: str, decoder: Decoder) -> Any:
+        try:
+            return self._member(place, member, field, decoder)
+        except DamagedSample:
+            if self.on_damage == "skip":
+                return None
+            raise
 
     def _member(self, place: SamplePlace, member: int, field: str, decoder: Decoder) -> Any:
         start, length = int(self._table.start[member]), int(self._table.length[member])

@@ -116,7 +116,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"(\w+)\.forward\(\) got an unexpected keyword argument '(\w+)'",
      "{0}.forward takes no {1}: take it out of the batches, or pass loss_fn=lambda model, batch: ..."),
     (r"element 0 of tensors does not require grad",
-     "the loss does not depend on the weights: it was detached, made by .item(), or computed under no_grad"),
+     "the loss does not depend on the weights: it was detached, made by .item(), or computed under no_grad, as "
+     "evaluations are (a loss that takes gradients itself takes them there within torch.enable_grad())"),
     (r"Expected all tensors to be on the same device",
      "a tensor is on another device than the model: make what the loss or the model uses a buffer of the model "
      "(register_buffer), or move it with .to(x.device)"),

@@ -136,12 +136,17 @@ class _LossTest:
             try:
                 found = self._test_counts(gradients, depends_on_calls)
             except _Inconclusive as few:
-                few.verdict = replace(few.verdict, moving=gradients.moving + counter)
+                few.verdict = self._with_others(few.verdict, gradients, counter)
                 raise
-            joins_ranks, rewrites = self._joins_ranks(gradients), self.trial.rewrites()
+            seen = self._with_others(found, gradients, counter)
         if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=gradients.moving + counter, joins_ranks=joins_ranks, rewrites=rewrites)
+        return replace(found, moving=seen.moving, joins_ranks=seen.joins_ranks, rewrites=seen.rewrites)
+
+    def _with_others(self, found: LossVerdict, gradients: Gradients, counter: tuple[MovingState, ...]) -> LossVerdict:
+        """With what these passes have told beside the count."""
+        joins_ranks, moving = self._joins_ranks(gradients), gradients.moving + counter
+        return replace(found, moving=moving, joins_ranks=joins_ranks, rewrites=self.trial.rewrites())
 
     def _joins_ranks(self, gradients: Gradients) -> bool:
         """Whether what it gathers makes the losses of ranks add up to that of their joined batch."""

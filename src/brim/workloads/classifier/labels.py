@@ -15,7 +15,7 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class LabelReader:
-    """Reads the label of a sample as a text: ``"7"`` or ``"cat"``.
+    """Reads the label of a sample as a text: ``"7"`` or ``"cat"``; None where it is empty.
 
     Args:
         field: which holds it; a ``json`` holds it under ``key``, anything but ``npy`` is a text.
@@ -30,24 +30,26 @@ class LabelReader:
     field: str
     key: str | None = None
 
-    def __call__(self, content: memoryview) -> str:
+    def __call__(self, content: memoryview) -> str | None:
         kind = extension(self.field)
         if kind == "json":
             return self._of_json(json.loads(bytes(content)))
-        return as_text(decode_npy(content).item() if kind == "npy" else str(content, "utf-8"))
+        return as_text(decode_npy(content).item() if kind == "npy" else str(content, "utf-8")) or None
 
-    def _of_json(self, value: Any) -> str:
+    def _of_json(self, value: Any) -> str | None:
         for part in (self.key or "").split(".") if self.key else []:
             if not isinstance(value, Mapping) or part not in value:
                 raise ValueError(f"it has no {self.key!r}")
             value = value[part]
+        if value is None:
+            return None
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             there = f"; it has {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
             raise DataError(
                 f"the label in the field {self.field!r} is {a_type(value)}, where a name or a number must be; "
                 f"say which one with data.label_key=...{there}"
             )
-        return as_text(value)
+        return as_text(value) or None
 
 
 def as_text(value: str | float) -> str:

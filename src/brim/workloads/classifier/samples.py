@@ -23,7 +23,7 @@ class Labelled:
     def __call__(self, sample: dict[str, Any]) -> tuple[Tensor, int]:
         label = sample.get(str(self.fields.label))
         if label is None:
-            raise DamagedSample(f"lacks the field {self.fields.label}, its label")
+            raise DamagedSample(f"lacks the field {self.fields.label}, its label, or it is empty")
         try:
             number = self.classes.number(label)
         except DataError as error:  # a mistake in the settings, and no damage

@@ -62,7 +62,7 @@ def _least_squares(dataset: SeriesDataset, steps: range) -> Tensor:
             without = inputs[~there[:, place]]
             lost[place] = lost.get(place, 0.0) + without.T @ without
     gram += RIDGE * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(size, dtype=torch.float64)
-    weights = torch.linalg.solve(gram, cross)
+    weights: Tensor = torch.linalg.solve(gram, cross)
     for place, part in lost.items():
         weights[:, place] = torch.linalg.solve(gram - part, cross[:, place])
     return weights

@@ -58,8 +58,8 @@ class RankingSums:
     """Adds up recall, NDCG, MRR, hit rate and precision at each k over users, on the device.
 
     Precision divides by k, recall by the number of relevant items, NDCG by the best possible order of min(k, relevant)
-    items; MRR counts the first relevant item within k. These are the definitions RecBole uses. Of items with equal scores
-    the one with the lower id is ranked first, and one whose score is minus infinity is not found.
+    items; MRR counts the first relevant item within k. These are the definitions RecBole uses. Of items with equal
+    scores the one with the lower id is ranked first, and one whose score is minus infinity is not found.
     """
 
     def __init__(self, k: tuple[int, ...], n_items: int, device: torch.device) -> None:
