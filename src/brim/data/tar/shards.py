@@ -205,7 +205,7 @@ class Shards(Dataset[Any]):
             member = member_of.get(sample)
             yield None if member is None else self._member_or_none(place, int(member), field, decoder)
 
-    def _member_or_none(self, place: Place, member: int, field: str, decoder: Decoder) -> Any:
+    def _member_or_none(self, place: SamplePlace, member: int, field: str, decoder: Decoder) -> Any:
         try:
             return self._member(place, member, field, decoder)
         except DamagedSample:
