@@ -47,6 +47,16 @@ def test_what_a_thread_has_done_adds_up_to_the_time():
     assert spent.running + spent.in_line + spent.waiting >= 0.02
 
 
+def test_of_a_thread_that_has_ended_nothing_is_told():
+    state, is_over, thread = states_of(threading.Event.wait)
+    is_over.set()
+    thread.join()
+    while state.spent() is not None:  # it ends a little later than Python knows it to be over
+        time.sleep(0.001)
+    assert not state.is_waiting()
+    state.close()
+
+
 def test_where_the_system_tells_nothing_there_is_no_state(monkeypatch):
     def missing(*_):
         raise FileNotFoundError

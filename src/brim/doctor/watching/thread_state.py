@@ -35,11 +35,17 @@ class ThreadState:
 
         Reading a file lets go of the interpreter: a thread that waits for nothing else runs again meanwhile.
         """
-        return os.pread(self._state, 512, 0).rpartition(b")")[2].split()[0] in WAITING
+        try:
+            return os.pread(self._state, 512, 0).rpartition(b")")[2].split()[0] in WAITING
+        except ProcessLookupError:
+            return False
 
-    def spent(self) -> Spent:
-        """What it has done up to now."""
-        running, in_line = (now - before for now, before in zip(self._core_times(), self._before, strict=True))
+    def spent(self) -> Spent | None:
+        """What it has done up to now; None where it has ended."""
+        try:
+            running, in_line = (now - before for now, before in zip(self._core_times(), self._before, strict=True))
+        except ProcessLookupError:
+            return None
         return Spent(running, in_line, max(0.0, time.perf_counter() - self._began - running - in_line))
 
     def close(self) -> None:
