@@ -77,7 +77,7 @@ class UnsavedState:
         for one in objects_in(self._roots):
             if not is_users(type(one)) or has_state_dict(one):
                 continue
-            for name, value in list(getattr(one, "__dict__", {}).items()):
+            for name, value in list({**_numbers_of_class(type(one)), **getattr(one, "__dict__", {})}.items()):
                 if (hasattr(one, "set_epoch") and "epoch" in name) or any(value is kept for kept in self._but_for):
                     continue  # brim tells it, or puts it back
                 if (content := _content(value)) is not UNSEEN:
@@ -100,6 +100,17 @@ class MarkedContent:
         if self.parts is None or before.parts is None:
             return False
         return all(part == NOTHING or self.parts.get(key) == part for key, part in before.parts.items())
+
+
+def _numbers_of_class(kind: type) -> dict[str, Any]:
+    """What its objects begin with where they have nothing of their own: ``reads = 0``, later ``self.reads += 1``."""
+    return {
+        name: value
+        for base in reversed(kind.__mro__)
+        if is_users(base)
+        for name, value in vars(base).items()
+        if _is_scalar(value) and not name.startswith("__")
+    }
 
 
 def _content(value: Any) -> Any:
