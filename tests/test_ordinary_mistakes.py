@@ -104,6 +104,16 @@ class InPlace(Net):
         return h
 
 
+class OnGpu(Net):
+    def forward(self, x):
+        return super().forward(x.cuda())
+
+
+class ByName(Net):
+    def forward(self, *, features):
+        return super().forward(features)
+
+
 class Image:
     """As PIL's: no tensor, no array."""
 
@@ -284,6 +294,10 @@ MISTAKES = [
     ("trainer(optimizer={'name': 'AdamW', 'nodecay': ['bias']}).fit()", "did you mean 'no_decay'?"),
     ("trainer(Shallow(), loss_fn=None)", "write def calculate_loss(self, batch)"),
     ("trainer(InPlace()).fit()", "changed in place"),
+    ("trainer(OnGpu()).fit()", ".to(x.device)"),
+    ("trainer(ByName()).fit()", "give it a parameter for each"),
+    ("trainer(loss_fn=lambda model, batch: model(*batch).mean()).fit()", "is called with 3 arguments and takes 2"),
+    ("trainer(loss_fn=nn.functional.mse_loss(X, X, reduction='none'))", "cannot be called"),
     ("trainer(nn.Linear(4, 1).to(torch.complex64)).fit()", "x.cfloat()"),
     ("trainer(data=BOTH, loss_fn=lambda model, batch: model(batch.x).mean()).fit()", "batch['name'] for one of these"),
     ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]).sum(), None)).fit()", "of at least 0"),

@@ -151,7 +151,7 @@ def _check_takes_batch(model: nn.Module) -> None:
 
 
 def _shown(loss_fn: Any) -> str:
-    return f"{loss_fn.__name__} is a class, which" if isinstance(loss_fn, type) else repr(loss_fn)[:60]
+    return f"{loss_fn.__name__} is a class, which" if isinstance(loss_fn, type) else shorten(loss_fn)
 
 
 def returns_loss(model: nn.Module) -> bool:
