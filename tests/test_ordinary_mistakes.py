@@ -97,6 +97,12 @@ class Shallow(Net):
     def calculate_loss(self): ...
 
 
+class OwnLoss(Net):
+    @torch.jit.export
+    def calculate_loss(self, batch: torch.Tensor):
+        return self.forward(batch).mean()
+
+
 class InPlace(Net):
     def forward(self, x):
         h = super().forward(x).sigmoid()
@@ -497,6 +503,7 @@ TAKEN_AS_MEANT = [
     "trainer(data=(FRAME, Y.tolist()))",
     "trainer(loss_fn=lambda a, b: ((a - b) ** 2).mean())",
     "trainer(torch.compile(Net(), backend='eager'))",
+    "trainer(torch.jit.script(OwnLoss()), X, loss_fn=None)",
     "trainer(type('N' * 300, (Net,), {})())",
 ]
 

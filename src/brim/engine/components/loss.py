@@ -140,14 +140,16 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | N
 
 def _check_takes_batch(model: nn.Module) -> None:
     try:
-        inspect.signature(model.calculate_loss).bind(None)  # type: ignore[arg-type]
+        takes = inspect.signature(model.calculate_loss)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # native or scripted code has none
+        return
+    try:
+        takes.bind(None)
     except TypeError as error:
         raise ConfigError(
             f"calculate_loss of {type(model).__name__} is called with the batch ({error}); write "
             "def calculate_loss(self, batch)"
         ) from None
-    except ValueError:  # native code has no signature
-        return
 
 
 def _shown(loss_fn: Any) -> str:
