@@ -97,11 +97,27 @@ class Shallow(Net):
     def calculate_loss(self): ...
 
 
+class OwnLoss(Net):
+    @torch.jit.export
+    def calculate_loss(self, batch: torch.Tensor):
+        return self.forward(batch).mean()
+
+
 class InPlace(Net):
     def forward(self, x):
         h = super().forward(x).sigmoid()
         h *= h
         return h
+
+
+class OnGpu(Net):
+    def forward(self, x):
+        return super().forward(x.cuda())
+
+
+class ByName(Net):
+    def forward(self, *, features):
+        return super().forward(features)
 
 
 class Image:
@@ -291,6 +307,10 @@ MISTAKES = [
     ("trainer(optimizer={'name': 'AdamW', 'nodecay': ['bias']}).fit()", "did you mean 'no_decay'?"),
     ("trainer(Shallow(), loss_fn=None)", "write def calculate_loss(self, batch)"),
     ("trainer(InPlace()).fit()", "changed in place"),
+    ("trainer(OnGpu()).fit()", ".to(x.device)"),
+    ("trainer(ByName()).fit()", "give it a parameter for each"),
+    ("trainer(loss_fn=lambda model, batch: model(*batch).mean()).fit()", "is called with 3 arguments and takes 2"),
+    ("trainer(loss_fn=nn.functional.mse_loss(X, X, reduction='none'))", "cannot be called"),
     ("trainer(nn.Linear(4, 1).to(torch.complex64)).fit()", "x.cfloat()"),
     ("trainer(data=BOTH, loss_fn=lambda model, batch: model(batch.x).mean()).fit()", "batch['name'] for one of these"),
     ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]).sum(), None)).fit()", "of at least 0"),
@@ -490,6 +510,7 @@ TAKEN_AS_MEANT = [
     "trainer(data=(FRAME, Y.tolist()))",
     "trainer(loss_fn=lambda a, b: ((a - b) ** 2).mean())",
     "trainer(torch.compile(Net(), backend='eager'))",
+    "trainer(torch.jit.script(OwnLoss()), X, loss_fn=None)",
     "trainer(type('N' * 300, (Net,), {})())",
 ]
 

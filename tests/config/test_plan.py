@@ -255,6 +255,11 @@ def test_a_module_that_does_not_exist_is_named_with_where_it_was_looked_for(tmp_
     assert str(tmp_path) in str(refused.value)
 
 
+def test_a_file_in_the_place_of_a_module_is_told_apart():
+    with pytest.raises(ConfigError, match=r"workload=src/train.py:build; .* src.train:build"):
+        job_of_function("src/train.py:build")
+
+
 def test_a_module_that_needs_one_that_does_not_exist_names_that_one(module, tmp_path):
     (tmp_path / f"{module}.py").write_text("import absent_library\n")
     with pytest.raises(ConfigError, match="there is no module 'absent_library'"):

@@ -1,6 +1,7 @@
 """From a YAML file and ``key=value`` overrides to a checked configuration. Only ConfigError ever comes out."""
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from brim.arguments.nearest import nearest
 from brim.config.named_workloads import WORKLOADS
 from brim.config.own_model import OwnModelConfig
 from brim.config.recommender import RecommenderConfig
-from brim.config.setting_hints import data_hint, trainer_hint
+from brim.config.setting_hints import data_hint, section_hint, trainer_hint
 from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
 from brim.errors import ConfigError, a_type, some_of
@@ -22,6 +23,7 @@ from brim.workloads.classifier import ClassifierConfig
 from brim.workloads.forecaster.config import ForecasterConfig
 from brim.workloads.sections import check_trainer_section
 
+TRIED = r"str|int|float|bool|none|(list|dict|tuple)\[.*"  # members of a union, as pydantic names them
 _PARAMETERS = "parameters of the workload stand under params:"
 DEEPEST = 10  # levels of a dotted name
 MOST_NAMES = 12  # of settings in one sentence
@@ -135,7 +137,10 @@ def check_config(values: dict[str, Any], source: str) -> RunConfig:
 def _kind_of(workload: Any, source: str) -> tuple[type[RunConfig], Mapping[str, Any]]:
     """What the configuration of a workload holds: of one of brim's own, by its name, or of the user's code."""
     if not names_code(workload):
-        check_choice("workload", workload, WORKLOADS)
+        try:
+            check_choice("workload", workload, WORKLOADS)
+        except ConfigError as error:
+            raise ConfigError(f"{error} (a function of yours is written train.py:build)") from None
         return WORKLOADS[workload].config, WORKLOADS[workload].trainer_defaults
     try:
         WorkloadCode.parse(workload)
@@ -163,15 +168,24 @@ def with_tier(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
-    place = ".".join(str(part) for part in error["loc"])
+    place = _place(error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{source}: {_what_there_is(place, kind)}"
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{source}: {place}={shorten(error['input'])} cannot be used: it is a section, as in '{place}: {{...}}'"
     reason = error["msg"].removeprefix("Value error, ")
-    if isinstance(error["input"], dict):  # settings that contradict each other
+    is_of_another_type = error["type"].endswith("_type")
+    if isinstance(error["input"], dict) and not is_of_another_type:  # settings that contradict each other
         return f"{source}: {place}{': ' if place else ''}{reason}"
     return f"{source}: {place}={shorten(error['input'])} cannot be used: {reason[0].lower()}{reason[1:]}"
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    """The dotted name of a setting, without the types that pydantic tried for it: ``trainer.metrics.str``."""
+    parts = [str(part) for part in path]
+    while len(parts) > 1 and re.fullmatch(TRIED, parts[-1]):
+        parts.pop()
+    return ".".join(parts)
 
 
 def _what_there_is(place: str, kind: type[BaseModel]) -> str:
@@ -182,7 +196,8 @@ def _what_there_is(place: str, kind: type[BaseModel]) -> str:
         return f"write {shorten(place)} as '{section}: {{{name}: ...}}'"
     is_elsewhere = near is not None and near.rpartition(".")[2] == name
     if kind is OwnModelConfig and place.partition(".")[0] not in kind.model_fields:
-        return f"there is no section {shorten(place)}; " + (f"did you mean {near!r}?" if is_elsewhere else _PARAMETERS)
+        meant = near if is_elsewhere or near in kind.model_fields else section_hint(place)
+        return f"there is no section {shorten(place)}; " + (f"did you mean {meant!r}?" if meant else _PARAMETERS)
     hint = None if is_elsewhere else trainer_hint(place, is_own=kind is OwnModelConfig) or data_hint(place, kind)
     if hint is None and near is None:
         names = [

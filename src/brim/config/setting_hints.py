@@ -6,6 +6,7 @@ from brim.arguments.other_trainers import VALUES, advice_on, name_here
 from brim.workloads.sections import IN_CODE, TrainerSection
 
 SECTION = "trainer."
+DATA = {"train_data": "train_ds", "data": "train_ds", "eval_data": "valid_ds", "test_data": "test_ds"}
 PLACES = ("path", "folder", "dir", "root", "file", "files", "csv", "shards", "train")  # where data is, by any name
 
 
@@ -28,6 +29,19 @@ def trainer_hint(place: str, is_own: bool) -> str | None:
     if (here := name_here(name, TrainerSection.model_fields)) is not None:
         return f"it is trainer.{VALUES[name]}" if name in VALUES else f"did you mean 'trainer.{here}'?"
     return advice_on(name)
+
+
+def section_hint(name: str) -> str | None:
+    """The section or the setting of the trainer that another name at the top of a file means.
+
+    >>> section_hint("train_dataloader"), section_hint("optimiser"), section_hint("hidden")
+    ('train_ds', 'trainer.optimizer', None)
+    """
+    data = name if name in DATA and name != "data" else name_here(name, DATA)
+    if data is not None:
+        return DATA[data]
+    setting = name_here(name, TrainerSection.model_fields)
+    return None if setting is None else f"{SECTION}{setting}"
 
 
 def data_hint(place: str, kind: type[BaseModel]) -> str | None:

@@ -145,9 +145,11 @@ def test_a_failed_run_says_why_and_how_to_go_on_at_the_top_and_losses_share_a_ch
     const cards = [...document.querySelectorAll(".card")];
     const chart = (name) => cards.find((card) => card.querySelector("h2")?.textContent.startsWith(name));
     say({ first: cards[0].textContent, loss: chart("Loss").querySelectorAll(".legend button").length,
-          evaluation: chart("Evaluation").querySelector("h2").textContent, run: chart("Run").textContent });"""
+          evaluation: chart("Evaluation").querySelector("h2").textContent, run: chart("Run").textContent,
+          keys: document.querySelector(".keys").textContent });"""
     seen = look_at(driven(write_report(folder), script), tmp_path / "profile")
     assert seen.facts["first"].startswith("it broke <") and f'fit(resume="{folder.path}")' in seen.facts["first"]
+    assert "Steps2" in seen.facts["keys"] and "an epoch" not in seen.facts["keys"]  # it ended within the first one
     assert seen.facts["loss"] == 2
     assert seen.facts["evaluation"] == "Evaluationaccuracy"
     assert "Net" in seen.facts["run"] and "<script>" in seen.facts["run"]

@@ -140,18 +140,20 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | N
 
 def _check_takes_batch(model: nn.Module) -> None:
     try:
-        inspect.signature(model.calculate_loss).bind(None)  # type: ignore[arg-type]
+        takes = inspect.signature(model.calculate_loss)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # native or scripted code has none
+        return
+    try:
+        takes.bind(None)
     except TypeError as error:
         raise ConfigError(
             f"calculate_loss of {type(model).__name__} is called with the batch ({error}); write "
             "def calculate_loss(self, batch)"
         ) from None
-    except ValueError:  # native code has no signature
-        return
 
 
 def _shown(loss_fn: Any) -> str:
-    return f"{loss_fn.__name__} is a class, which" if isinstance(loss_fn, type) else repr(loss_fn)[:60]
+    return f"{loss_fn.__name__} is a class, which" if isinstance(loss_fn, type) else shorten(loss_fn)
 
 
 def returns_loss(model: nn.Module) -> bool:

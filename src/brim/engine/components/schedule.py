@@ -45,7 +45,8 @@ class Schedule:
         if self.name not in ("constant", "linear", "cosine"):
             raise ConfigError(
                 f"scheduler={str(self.name)[:60]!r} is not known; use 'constant', 'linear' or 'cosine', with a warm-up "
-                "as brim.Schedule('linear', warmup=100); others are functions: scheduler=lambda optimizer: ..."
+                "as brim.Schedule('linear', warmup=100); others are functions: scheduler=lambda optimizer: ... (in "
+                "YAML a warm-up is {name: linear, warmup: 100})"
             )
         for name in ("warmup", "floor"):
             value = getattr(self, name)

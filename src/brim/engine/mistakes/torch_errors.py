@@ -34,7 +34,7 @@ def explained_errors(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
+        except (RuntimeError, TypeError, IndexError, ValueError, AttributeError, AssertionError) as error:
             sentence = None if isinstance(error, BrimError) or is_raised_in_python(error) else explanation(str(error))
             if sentence is None:
                 raise

@@ -113,6 +113,9 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      r"(?:torch\.)?(?:cuda\.)?(\w+?)Tensor", "an embedding gets {0} and takes whole numbers: hand over x.long()"),
     (r"(\w+)\.forward\(\) missing \d+ required positional arguments?: (.+)",
      "{0}.forward needs {1} as well: let batches be ((a, b), target), or pass loss_fn=lambda model, batch: ..."),
+    (r"(\w+)\.forward\(\) takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given",
+     "{0}.forward is called with {2} arguments and takes {1}, self among them: give it a parameter for each, or call "
+     "the model yourself in loss_fn=lambda model, batch: ..."),
     (r"(\w+)\.forward\(\) got an unexpected keyword argument '(\w+)'",
      "{0}.forward takes no {1}: take it out of the batches, or pass loss_fn=lambda model, batch: ..."),
     (r"element 0 of tensors does not require grad",
@@ -121,6 +124,9 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"Expected all tensors to be on the same device",
      "a tensor is on another device than the model: make what the loss or the model uses a buffer of the model "
      "(register_buffer), or move it with .to(x.device)"),
+    (r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available",
+     "something is moved to a GPU, by .cuda() or device='cuda', and there is none: write .to(x.device) of what it is "
+     "computed with, in the model, in the loss and in the data"),
     (r"Calculated padded input size per channel: \((.*?)\)\. Kernel size: \((.*?)\)\. Kernel size can't be greater",
      "a convolution of {1} gets pictures of {0}, padding included: give it larger ones, a smaller kernel or padding"),
     (r"Given input size: \((.*?)\)\. Calculated output size: \(.*?\)\. Output size is too small",

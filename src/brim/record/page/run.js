@@ -33,7 +33,8 @@ function keyNumbers() {
     list.append(make("div", {}, make("dt", {}, label), shown, make("dd", { class: "note" }, note)));
   };
   const pace = step === null ? "" : `${tidy(step, 3)} ms a step, steps alone`;
-  const isWhole = epochs > 0 && steps % epochs === 0; // a run that ended within an epoch has no steps an epoch
+  const isOver = !/^(failed|unfinished|by )/.test(run.ended);
+  const isWhole = isOver && epochs > 0 && steps % epochs === 0; // a run that ended within an epoch has no steps an epoch
   add("Steps", steps === null ? null : grouped(steps), isWhole ? `${grouped(steps / epochs)} an epoch` : "");
   add("Epochs", epochs === null ? null : grouped(epochs), isWhole && seconds ? `${duration(seconds / epochs)} each` : "");
   add("Time", seconds === null ? null : duration(seconds), pace);
