@@ -1,6 +1,8 @@
 """What the user has compiled is left as it was by everything that watches the operators of a model."""
 
 import _thread
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -128,3 +130,23 @@ def test_a_stance_that_the_user_takes_or_leaves_meanwhile_stays(compiles):
     made()(torch.zeros(4, 8))
     assert compiled
     torch.compiler.set_stance("default")
+
+
+IMPORTING = """
+import sys, threading
+from brim.uncompiled import uncompiled
+
+assert "torch._dynamo" not in sys.modules, "the check below shows nothing"
+importing = threading.Thread(target=lambda: __import__("torch._dynamo"))
+importing.start()
+while "torch._dynamo" not in sys.modules:
+    pass
+with uncompiled():
+    importing.join()
+"""
+
+
+@pytest.mark.slow
+def test_another_thread_may_be_importing_the_compiler():
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -30,7 +30,8 @@ def compiler_stance(stance: str) -> Iterator[None]:
     torch has one stance for all threads, and whoever leaves puts back what was there when it came: of two threads that
     overlap, the second would put back the first one's for good.
     """
-    frames: Any = importlib.import_module("torch._dynamo.eval_frame")
+    # By its package, which waits where another thread is importing that just now.
+    frames: Any = importlib.import_module("torch._dynamo").eval_frame
     own = frames.DynamoStance(stance)
     with _CHANGING:
         if not isinstance(frames._stance, _Stances):

@@ -1,6 +1,5 @@
 """Data that consists of columns: tensors or arrays of equal length."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 from brim.data.batches.batch import Batch, children, is_container, leaves_of, map_leaves
 from brim.data.cache import CachedDataset
 from brim.errors import DataError
+from brim.ignored_warnings import ignored_warnings
 
 
 def columns_of(data: Any) -> Batch | None:
@@ -43,8 +43,7 @@ def _tensor(column: Any) -> Tensor:
             f"a column of {column.dtype} (texts or Python objects) cannot become a tensor; encode it as numbers, or "
             "hand over a Dataset"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a read-only memory map: brim copies rows out of it and writes none
+    with ignored_warnings():  # of a read-only memory map: brim copies rows out of it and writes none
         plain = np.asarray(column)
         if not plain.dtype.isnative or any(stride < 0 for stride in plain.strides):  # torch knows neither
             plain = np.ascontiguousarray(plain, dtype=plain.dtype.newbyteorder("="))

@@ -24,6 +24,7 @@ from torch import Tensor
 from brim.data.garbage import freeze_inherited, gc_paused
 from brim.data.probing.state import holds_shared_memory
 from brim.data.randomness.seeding import seeded
+from brim.ignored_warnings import ignored_warnings
 from brim.sizes import bytes_of
 
 T = TypeVar("T")
@@ -101,8 +102,7 @@ def _refuse_to_write(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
     reading, writing = os.pipe()
-    with warnings.catch_warnings(), gc_paused():
-        warnings.simplefilter("ignore")  # Python 3.12 warns of threads, as torch's own workers would
+    with ignored_warnings(), gc_paused():  # Python 3.12 warns of threads, as torch's own workers would
         try:
             child = os.fork()
         except OSError:  # no memory, or no process, to spare

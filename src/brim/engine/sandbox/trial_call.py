@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import cache
@@ -18,6 +17,7 @@ from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.numbers.gather_scope import Alone, gathering
 from brim.engine.sandbox.python_state import PythonState
 from brim.errors import a_type
+from brim.ignored_warnings import ignored_warnings
 from brim.replaced import replaced
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -97,10 +97,9 @@ def _silence() -> Iterator[None]:
         if threading.get_ident() != own:
             write(logger, record)
 
-    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with replaced((logging.Logger, "callHandlers", write_others)):
-            yield
+    silent = replaced((logging.Logger, "callHandlers", write_others))
+    with redirect_stdout(out), redirect_stderr(err), ignored_warnings(), silent:
+        yield
 
 
 class _OthersOnly:

@@ -7,7 +7,6 @@ those are overridden here, at the dispatcher, for as long as the context lasts.
 
 import logging
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
 from brim.hardware.cards import Card
+from brim.ignored_warnings import ignored_warnings
 from brim.memory.as_cuda.attention import register_attention
 from brim.memory.as_cuda.autocast import CastWeights, autocast_cuda_is_autocast_cpu, register_autocast
 from brim.memory.as_cuda.call_recorder import CallRecorder
@@ -58,8 +58,7 @@ def as_cuda(card: Card, runtime: tuple[int, int], recorder: CallRecorder) -> Ite
     """Everything built and run inside is fake, and dispatched as it would be on the card."""
     mode = _OneMode(allow_non_fake_inputs=True)
     with _ONE_AT_A_TIME, ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
+        stack.enter_context(ignored_warnings())
         # An error in the model is told once, in one sentence, not also by torch's log of how it tried.
         log = logging.getLogger("torch._subclasses.fake_tensor")
         stack.callback(log.setLevel, log.level)
