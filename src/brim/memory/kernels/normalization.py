@@ -23,7 +23,6 @@ from brim.memory.kernels.reduction_launch import (
     Source,
     accumulator_size,
     divide_up,
-    keepdim_strides,
     last_power_of_two,
     reduce_in,
     reduction_plan,

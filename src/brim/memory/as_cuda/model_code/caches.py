@@ -28,10 +28,10 @@ def caches_forget_tensors() -> Iterator[None]:
 
 
 def _forget(is_meant: Callable[[Tensor], bool]) -> None:
-    for one in gc.get_objects():
-        if type(one) is functools._lru_cache_wrapper and one.cache_info().currsize:
-            if any(isinstance(held, Tensor) and is_meant(held) for held in _held_by(one)):
-                one.cache_clear()
+    caches = [one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper]
+    for cache in caches:
+        if any(isinstance(held, Tensor) and is_meant(held) for held in _held_by(cache)):
+            cache.cache_clear()
 
 
 def _held_by(cache: Any) -> Iterator[Any]:
