@@ -258,6 +258,23 @@ def test_unique_rows_are_rows(batch) -> None:
     assert see(lambda x: tuple(torch.unique(x, dim=0).shape), batch)[0] == (3, 8)
 
 
+def test_what_an_initialisation_asks_of_its_weights_is_not_told() -> None:
+    """torch's orthogonal weights look at what was drawn, as transformers' truncated normal numbers do."""
+
+    def model():
+        layer = nn.Linear(8, 8)
+        assert not (layer.weight > 2).any()
+        return layer
+
+    assert forecast(model, floats, batch_size=3, card=H200).notes == ()
+
+
+@pytest.mark.parametrize("rates", [lambda: torch.linspace(0, 0.3, 4), lambda: torch.logspace(-2, -1, 4)])
+def test_rates_for_layers_one_after_the_other_are_what_they_are(rates) -> None:
+    """Stochastic depth is built from them, and leaves nothing in memory where its rate is 0."""
+    assert see(lambda _: [rate.item() for rate in rates()], floats) == (rates().tolist(), ())
+
+
 @pytest.mark.parametrize(("batch", "rows"), [(ids, 2), (floats, 3)], ids=["whole numbers", "floats"])
 def test_consecutive_rows_are_rows(batch, rows: int) -> None:
     look = lambda x: tuple(torch.unique_consecutive(x[[0, 0, 1]], dim=0).shape)  # noqa: E731

@@ -28,6 +28,7 @@ from brim.memory.as_cuda.flex import flex_attention_as_on_cuda
 from brim.memory.as_cuda.lazy import lazy_parameters_become_fake
 from brim.memory.as_cuda.lengths import LengthsAreNumbers
 from brim.memory.as_cuda.model_code.arrays import fake_tensors_give_arrays
+from brim.memory.as_cuda.model_code.caches import caches_forget_tensors
 from brim.memory.as_cuda.model_code.card_questions import models_ask_about
 from brim.memory.as_cuda.model_code.streams import streams_are_idle
 from brim.memory.as_cuda.operators import register_operators
@@ -63,6 +64,7 @@ def as_cuda(card: Card, runtime: tuple[int, int], recorder: CallRecorder) -> Ite
         log = logging.getLogger("torch._subclasses.fake_tensor")
         stack.callback(log.setLevel, log.level)
         log.setLevel(logging.CRITICAL)
+        stack.enter_context(caches_forget_tensors())
         library = _Overrides("aten", "IMPL")
         stack.callback(library._destroy)
         weights = CastWeights()

@@ -10,6 +10,7 @@ number by ``resize_`` of a tensor of elements, which gives nothing back. Fake te
 from math import prod
 
 import torch
+from torch import Tensor
 
 from brim.memory.kernels.reduction_launch import Source, accumulator_size, keepdim_strides, reduce_in, reduction_plan
 from brim.memory.kernels.scope import Call, Rule, Scope
@@ -32,21 +33,22 @@ def reduce_elements(call: Call, scope: Scope) -> None:
     reduce_in(scope, reduction_plan(source, (), dtype.itemsize), accumulator_size(dtype), call.card)
 
 
-def among_elements(call: Call, scope: Scope, reduction: int) -> bool:
-    """The loss comes to life, in the storage of its elements; whether they are reduced to it."""
+def among_elements(call: Call, scope: Scope, reduction: int) -> Tensor | None:
+    """The loss comes to life, in the storage of its elements; None where they are not reduced."""
     loss = call.outputs[0]
     if reduction == NONE or loss is None:
         scope.outputs(call, 0)
-        return False
+        return None
     loss.untyped_storage().resize_(prod(size_of_elements(call)) * loss.element_size())
     scope.output(0)
-    return True
+    return loss
 
 
 def squared_error(call: Call, scope: Scope) -> None:
     """``mse_loss`` and ``smooth_l1_loss``: the elements that are added up are beside that storage."""
-    if among_elements(call, scope, call.argument(2, "reduction", 1)):
-        elements = scope.allocate(call.outputs[0].untyped_storage().nbytes())
+    loss = among_elements(call, scope, call.argument(2, "reduction", 1))
+    if loss is not None:
+        elements = scope.allocate(loss.untyped_storage().nbytes())
         reduce_elements(call, scope)
         scope.free(elements)
 
@@ -64,8 +66,9 @@ def huber(call: Call, scope: Scope) -> None:
 
 def in_place(call: Call, scope: Scope, reduction: int) -> None:
     """The elements that are added up are in that storage, and their mean beside it."""
-    if among_elements(call, scope, reduction):
-        mean = scope.allocate(call.outputs[0].element_size())
+    loss = among_elements(call, scope, reduction)
+    if loss is not None:
+        mean = scope.allocate(loss.element_size())
         reduce_elements(call, scope)
         scope.free(mean)
 

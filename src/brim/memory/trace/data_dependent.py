@@ -29,6 +29,8 @@ COMPARES = ("ne", "eq")  # what holds of a healthy number beside infinity, and b
 NEGATES, JOINS = {"logical_not", "bitwise_not"}, {"mul", "logical_and", "bitwise_and"}
 MAKES_VALUES = {
     "aten.arange",
+    "aten.linspace",
+    "aten.logspace",
     "aten.zeros",
     "aten.ones",
     "aten.full",

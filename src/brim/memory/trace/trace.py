@@ -192,7 +192,8 @@ class Recorder(TorchDispatchMode):
         answer = self._values.answer(function, args, kwargs)
         if not self._values.guesses(args, kwargs):
             return answer
-        if type(answer) in TOLD:  # a length may follow, or another branch
+        is_of_weights = self.phase == "build" and type(answer) is bool  # as initialisations ask of what they drew
+        if type(answer) in TOLD and not is_of_weights:  # a length may follow, or another branch
             at = line_of_job()
             taken = {True: "yes", False: "no"}[answer] if type(answer) is bool else answer
             self.note(f"{TOLD[type(answer)]}{f' at {at}' if at else ''} that only the data knows: {taken} was taken")
