@@ -205,6 +205,9 @@ def test_a_branch_that_only_the_data_chooses_is_told(ask) -> None:
         (lambda x: bool(torch.isfinite(x).all()), True),
         (lambda x: not torch.isfinite(x.sum()), False),
         (lambda x: bool((x != x).any()), False),
+        (lambda x: bool(torch.isnan(x).sum() == 0), True),
+        (lambda x: bool(x.isnan().sum() > 0), False),
+        (lambda x: bool(x.isinf().sum(0).any()), False),
         (lambda x: bool(torch.isfinite(x.sum()).logical_not()), False),
     ],
 )

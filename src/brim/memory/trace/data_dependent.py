@@ -25,6 +25,8 @@ LARGEST_KNOWN = 1 << 25  # bytes of a tensor whose values are kept
 LARGEST_FREE = 1 << 18
 LARGEST_DRAWN = 1 << 10
 LOOKS_FOR_BAD = {"isnan", "isinf", "isneginf", "isposinf"}
+COUNTS = {"any", "sum", "count_nonzero"}  # of no bad number: none
+WITH_NONE = {"eq", "ne", "gt"}  # a count with 0
 COMPARES = ("ne", "eq")  # what holds of a healthy number beside infinity, and beside itself
 NEGATES, JOINS = {"logical_not", "bitwise_not"}, {"mul", "logical_and", "bitwise_and"}
 MAKES_VALUES = {
@@ -116,8 +118,10 @@ class KnownValues:
         of = [self._likely.get(arg) if isinstance(arg, Tensor) else None for arg in args[:2]]
         if operator in ("all", "_is_all_true"):
             self._likely[result] = True
-        elif operator in LOOKS_FOR_BAD or (operator == "any" and of[0] is False):
+        elif operator in LOOKS_FOR_BAD or (operator in COUNTS and of[0] is False):
             self._likely[result] = False
+        elif operator in WITH_NONE and of[0] is False and len(args) > 1 and type(args[1]) is int and args[1] == 0:
+            self._likely[result] = operator == "eq"
         elif operator in COMPARES and _finds_bad(*args[:2]):  # how torch.isfinite is computed, and x != x
             self._likely[result] = operator == COMPARES[args[0] is args[1]]
         elif operator in NEGATES and of[0] is not None:
