@@ -55,7 +55,6 @@ WITHIN = {
     "engine/state/gathered_state.py": "ranks/test_sharded.py",
     "engine/state/sharded_tensors.py": "ranks/test_sharded.py",
     "memory/as_cuda/call_recorder.py": "memory/as_cuda/test_packed.py",
-    "memory/kernels/addition.py": "memory/trace/test_accumulation.py",
     "memory/kernels/convolution_rules.py": "memory/kernels/test_convolution.py",
     "memory/kernels/reduction_launch.py": "memory/kernels/test_reduction.py",
 }

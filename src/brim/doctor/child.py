@@ -91,8 +91,8 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
     from brim.doctor.cures.applied import apply_cures
     from brim.doctor.stages import OBSERVE, TRIAL, at_pace
     from brim.doctor.watching.feed.brim_feeds import watch_brims_feeds
+    from brim.doctor.watching.lines.source_lines import own_files
     from brim.doctor.watching.script_watch import ScriptWatch
-    from brim.doctor.watching.source_lines import own_files
 
     script = str(Path(order.script).absolute())  # the script may go to another folder
     progress = (folder / "progress.jsonl").open("w", buffering=1)
@@ -186,7 +186,7 @@ def _run(path: Path, source: str) -> None:
 
 
 def _in_one_line(error: BaseException) -> str:
-    from brim.doctor.watching.source_lines import is_own
+    from brim.doctor.watching.lines.source_lines import is_own
     from brim.errors import said
 
     lines = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]

@@ -4,8 +4,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from brim.doctor.watching.feed.batch_costs import BatchCosts
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
+from brim.doctor.watching.lines.source_lines import shown, users_place
 from brim.doctor.watching.meters import Meters
-from brim.doctor.watching.source_lines import shown, users_place
 from brim.doctor.watching.step_hooks import NEW_LEAD, StepHooks
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 
 from brim.memory.allocator.allocator import (
-    KIB,
     LARGE_SEGMENT,
     MIB,
     SMALL_SEGMENT,
@@ -19,6 +18,7 @@ from brim.memory.allocator.allocator import (
     rounded,
 )
 
+KIB = 1 << 10
 SIZES = st.one_of(
     st.integers(0, 4 * KIB), st.integers(1, 3 * MIB), st.integers(MIB - 600, MIB + 600), st.integers(1, 50 * MIB)
 )

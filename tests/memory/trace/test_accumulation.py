@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from brim.hardware.cards import H200
-from brim.memory.kernels.addition import HINT, SUM
+from brim.memory.kernels.elementwise import HINT, SUM
 from brim.memory.trace.accumulation import sums_in_place
 from brim.memory.trace.steps import Job, trace_steps
 from brim.memory.trace.trace import DEATH, Storage, Trace

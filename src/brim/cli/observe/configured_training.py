@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from brim.doctor.watching.source_lines import NOT_THE_USERS
+from brim.doctor.watching.lines.source_lines import NOT_THE_USERS
 
 SCRIPT = """\
 from brim.cli.observe.configured_training import train_configured

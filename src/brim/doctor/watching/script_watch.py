@@ -18,7 +18,8 @@ from brim.doctor.watching.feed.device_copies import DeviceCopies
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.file_shadow import FileShadow
 from brim.doctor.watching.host_counters import HostCounters
-from brim.doctor.watching.line_sampler import LineSampler
+from brim.doctor.watching.lines.line_sampler import LineSampler
+from brim.doctor.watching.lines.thread_state import ThreadState, thread_state
 from brim.doctor.watching.live_trials import settings_to_try
 from brim.doctor.watching.meters import Meters, window
 from brim.doctor.watching.model_calls import ModelCalls
@@ -26,7 +27,6 @@ from brim.doctor.watching.profiler import Profiler
 from brim.doctor.watching.started_processes import StartedProcesses, busy_children, children_seconds
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
-from brim.doctor.watching.thread_state import ThreadState, thread_state
 from brim.doctor.watching.trial_course import TrialCourse
 from brim.errors import said
 from brim.hardware import usable_cores

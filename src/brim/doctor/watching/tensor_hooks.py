@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from brim.doctor.observation import TensorCalls
-from brim.doctor.watching.source_lines import Place, shown, text_of, users_place
+from brim.doctor.watching.lines.source_lines import Place, shown, text_of, users_place
 from brim.replaced import replaced
 
 COPIES = ("to", "cuda", "cpu", "pin_memory")

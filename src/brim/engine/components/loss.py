@@ -140,7 +140,8 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | N
 
 def _check_takes_batch(model: nn.Module) -> None:
     try:
-        takes = inspect.signature(model.calculate_loss)  # type: ignore[arg-type]
+        # What stands there itself: FSDP wraps a bound method in a function, which claims to take one argument less.
+        takes = inspect.signature(model.calculate_loss, follow_wrapped=False)  # type: ignore[arg-type]
     except (TypeError, ValueError):  # native or scripted code has none
         return
     try:

@@ -5,10 +5,9 @@ results.
 """
 
 from brim.memory.kernels import (
-    addition,
     attention,
     convolution,
-    dropout,
+    elementwise,
     embedding,
     grouped,
     losses,
@@ -19,9 +18,8 @@ from brim.memory.kernels import (
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 RULES: dict[str, Rule] = {
-    **addition.RULES,
+    **elementwise.RULES,
     **convolution.RULES,
-    **dropout.RULES,
     **embedding.RULES,
     **grouped.RULES,
     **sorting.RULES,

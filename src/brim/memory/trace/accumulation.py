@@ -1,11 +1,11 @@
 """Gradients that meet in the backward pass are added in place on a card, and beside each other in a trace.
 
-See `brim.memory.kernels.addition` for why, and for the hint that it leaves behind such a sum.
+See `brim.memory.kernels.elementwise` for why, and for the hint that it leaves behind such a sum.
 """
 
 from dataclasses import replace
 
-from brim.memory.kernels.addition import HINT, SUM
+from brim.memory.kernels.elementwise import HINT, SUM
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
 

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from brim.hardware.cards import Card
 from brim.memory.kernels import RULES
-from brim.memory.kernels.addition import is_in_backward
 from brim.memory.kernels.blas import BlasWorkspaces
+from brim.memory.kernels.elementwise import is_in_backward
 from brim.memory.kernels.scope import Call, Scope
 from brim.memory.trace.data_dependent import ANSWERS, UNBOUNDED, DynamicShapes, KnownValues
 from brim.memory.trace.guesses import Guesses

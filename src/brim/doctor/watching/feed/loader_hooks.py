@@ -20,8 +20,8 @@ from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_costs import BatchCosts, LoaderCost
 from brim.doctor.watching.feed.batched_probe import batched_seconds
 from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
+from brim.doctor.watching.lines.source_lines import shown, users_place
 from brim.doctor.watching.meters import Meters
-from brim.doctor.watching.source_lines import shown, users_place
 from brim.sizes import known_length
 
 LONG = 1.0  # seconds for a batch: what takes longer is not tried

@@ -11,8 +11,8 @@ from types import CodeType, FrameType
 
 from brim.data.garbage import gc_paused
 from brim.doctor.observation import LineTime
-from brim.doctor.watching.looks import by_time_spent
-from brim.doctor.watching.source_lines import (
+from brim.doctor.watching.lines.looks import by_time_spent
+from brim.doctor.watching.lines.source_lines import (
     LoopLines,
     Place,
     is_own,
@@ -23,7 +23,7 @@ from brim.doctor.watching.source_lines import (
     stack,
     text_of,
 )
-from brim.doctor.watching.thread_state import Spent, ThreadState, thread_state
+from brim.doctor.watching.lines.thread_state import Spent, ThreadState, thread_state
 
 INTERVAL = 0.002
 # A thread that wants to run gets its turn after this long. Python's 5 ms would move samples from Python code to the

@@ -1,7 +1,7 @@
 import textwrap
 from types import SimpleNamespace
 
-from brim.doctor.watching.source_lines import line_of, loop_lines, shown, text_of, users_place
+from brim.doctor.watching.lines.source_lines import line_of, loop_lines, shown, text_of, users_place
 
 
 def lines_of(tmp_path, source, step, forward, function=None):

@@ -1,4 +1,4 @@
-"""Sums in the backward pass: which of them autograd makes in place on a card.
+"""Dropout, whose kernel makes its mask before its output; and sums, of which autograd makes some in place.
 
 Where a tensor was used twice, autograd adds up the gradients. It writes the sum into the first of them if that is dense
 and nobody else holds its storage (``can_accumulate_inplace`` in torch's input_buffer.cpp; a view is held by its base),
@@ -25,7 +25,13 @@ def added(call: Call, scope: Scope) -> None:
         scope.workspace(HINT)
 
 
-RULES: dict[str, Rule] = {SUM: added}
+def native_dropout(call: Call, scope: Scope) -> None:
+    """``aten.native_dropout`` (``dropout_cuda`` in ATen's cuda/Dropout.cu)."""
+    scope.output(1)
+    scope.output(0)
+
+
+RULES: dict[str, Rule] = {SUM: added, "aten.native_dropout.default": native_dropout}
 
 
 def _is_dense(tensor: Tensor) -> bool:

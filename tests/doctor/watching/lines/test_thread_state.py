@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from brim.doctor.watching import thread_state as module
-from brim.doctor.watching.thread_state import thread_state
+from brim.doctor.watching.lines import thread_state as module
+from brim.doctor.watching.lines.thread_state import thread_state
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel, as Linux tells it")
 

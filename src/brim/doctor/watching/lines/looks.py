@@ -7,7 +7,7 @@ come far too often while it waits, and hardly ever while it computes. How long i
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
-from brim.doctor.watching.thread_state import Spent
+from brim.doctor.watching.lines.thread_state import Spent
 
 What = TypeVar("What", bound=Hashable)
 # Times that a thread is seen in line for a core where it is once: looks come at such moments.

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from brim.doctor.watching.line_sampler import LineSampler
-from brim.doctor.watching.source_lines import loop_lines
+from brim.doctor.watching.lines.line_sampler import LineSampler
+from brim.doctor.watching.lines.source_lines import loop_lines
 
 
 def kind_of(sampler, call):

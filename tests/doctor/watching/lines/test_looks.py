@@ -1,7 +1,7 @@
 import pytest
 
-from brim.doctor.watching.looks import by_time_spent
-from brim.doctor.watching.thread_state import Spent
+from brim.doctor.watching.lines.looks import by_time_spent
+from brim.doctor.watching.lines.thread_state import Spent
 
 
 def shares(found):
