@@ -1,5 +1,7 @@
 """What is learned of how batches are padded, from batches as tokenizers and users make them."""
 
+from collections import UserDict
+
 import pytest
 import torch
 from helpers.padded_batches import tokens
@@ -107,6 +109,20 @@ def test_why_nothing_is_padded_is_said(make, reason):
     assert reason in padding.reason and not padding.lengths
     batch = make(9, seed=0)
     assert read_window(padding.padded([batch]))[1] == read_window([batch])[1]
+
+
+class TensorDict(UserDict):
+    """Knows how many samples it has, and slices itself: nobody looks into it."""
+
+    batch_size = torch.Size([4])
+
+    def to(self, device):
+        return self
+
+
+def test_tensors_that_nobody_looks_at_are_not_padded():
+    padding = learned(lambda length, seed: {"x": tokens(length, seed=seed), "more": TensorDict(y=torch.zeros(4))})
+    assert "no plain container" in padding.reason and not padding.lengths
 
 
 def test_several_batches_of_a_step_stay_as_they_come():

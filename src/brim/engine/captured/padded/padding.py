@@ -114,7 +114,10 @@ class Padding:
         if len(own) < len(alike):
             return "batches vary in more than one length"
         kept = [window for window in self._kept if _shapes_of(read_window(window)[0]) in alike]
-        why_not = self._find_fills([list(named_tensors(window)) for window in kept])
+        named = [list(named_tensors(window)) for window in kept]
+        if any(len(one) != len(self._usual) for one in named):
+            return "batches hold tensors within what is no plain container"
+        why_not = self._find_fills(named)
         if why_not is None:
             self.lengths = chosen_lengths(Counter(own), MOST_GRAPHS)
         return why_not
