@@ -11,7 +11,7 @@ from hypothesis import given
 from torch import Tensor
 
 from brim.data.batches.batch import map_leaves
-from brim.engine.captured.inputs import check_window, own_copy, read_window
+from brim.engine.captured.inputs import alike_copy, check_window, own_copy, read_window
 from brim.engine.captured.report import Refusal
 
 Pair = namedtuple("Pair", "x y")
@@ -186,3 +186,9 @@ def test_sparse_tensors_are_refused():
 def test_what_a_graph_cannot_be_fed_with_is_refused_by_its_type(stranger):
     with pytest.raises(Refusal, match=f"a batch holds an? {type(stranger).__name__}"):
         check_window([(on_the_card(torch.zeros(2)), {"more": [stranger]})])
+
+
+def test_tensors_that_are_one_are_one_in_a_copy_that_is_alike():
+    one, two = torch.ones(2), torch.ones(2)
+    first, second, third = alike_copy([(one, two, one)])[0]
+    assert first is third and first is not second and first is not one

@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 import brim
 from brim.engine.calling.compiler import Compiler
 from brim.engine.compiled import compiled_step
+from brim.engine.compiled.outside_blocks import OutsideBlocks
 from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.run import step_choice
@@ -92,6 +93,23 @@ def test_auto_proves_compiled_steps_and_goes_on_with_them(tmp_path, eager_to_try
     assert_same(eager, compiled)
 
 
+def test_labels_that_are_the_inputs_are_that_in_the_proof_too(tmp_path, eager_to_try, monkeypatch):
+    """Code is compiled for tensors that are one, or for tensors that are two."""
+    monkeypatch.setattr(OutsideBlocks, "share", 1.0)
+    data = [(words, words) for words, _ in batches()]
+
+    def loss_fn(model, batch):
+        return (model(batch[0]) - batch[1].float().mean(1, keepdim=True) / 10).square().mean()
+
+    settings = {"data": data, "loss_fn": loss_fn}
+    eager, _ = trained(False, tmp_path / "eager", **settings)
+    counters.clear()
+    found, _ = trained("auto", tmp_path / "run", **settings)
+    assert decision(tmp_path / "run")["used"], decision(tmp_path / "run")
+    assert counters["stats"]["unique_graphs"] <= 2  # a block, and what is around: once
+    assert_same(eager, found)
+
+
 def test_auto_says_why_a_short_run_is_not_compiled(tmp_path):
     counters.clear()
     trained("auto", tmp_path / "run")
@@ -142,7 +160,7 @@ def test_auto_goes_on_eagerly_where_compiling_fails(tmp_path, eager_to_try, monk
 
 
 def test_auto_goes_on_eagerly_where_no_memory_is_left_for_the_proof(tmp_path, eager_to_try, monkeypatch):
-    monkeypatch.setattr(compiled_step, "own_copy", failing(compiled_step.own_copy, At(2)))
+    monkeypatch.setattr(compiled_step, "alike_copy", failing(compiled_step.alike_copy, At(2)))
     eager, _ = trained(False, tmp_path / "eager")
     found, _ = trained("auto", tmp_path / "run")
     assert decision(tmp_path / "run")["reason"] == compiled_step.NO_MEMORY

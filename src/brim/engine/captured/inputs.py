@@ -67,6 +67,20 @@ def own_copy(window: Sequence[Batch]) -> list[Batch]:
     return [clone(batch) for batch in window]
 
 
+def alike_copy(window: Sequence[Batch]) -> list[Batch]:
+    """The same, in which a tensor that is there twice (labels that are the inputs) is one tensor as well."""
+    copies: dict[int, Tensor] = {}
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if id(leaf) not in copies:
+            copies[id(leaf)] = leaf.detach().clone()
+        return copies[id(leaf)]
+
+    return [map_leaves(copied, batch) for batch in window]
+
+
 class Cursor:
     """Where a graph reads and writes next, on the device: the rows of its batch in a block, and the slot of its loss.
 

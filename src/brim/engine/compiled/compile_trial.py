@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.generators import generator_states
 from brim.engine.captured.host.host_state import hook_of_users, host_state, tensors_in, what_changed
-from brim.engine.captured.inputs import own_copy
+from brim.engine.captured.inputs import alike_copy, own_copy
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.proof.comparison import (
     Likeness,
@@ -143,7 +143,7 @@ class CompileTrial:
     def _gradients(self, run: LossOf, window: Window) -> Tensor:
         self.eager.precision.forget_unscaling()
         with replaced((self.counted, "run", run)):
-            return self.eager.gradients(own_copy(window))
+            return self.eager.gradients(alike_copy(window))
 
     def _compare(
         self, before: dict[str, Tensor], eager: TrialOutcome, compiled: TrialOutcome, likeness: Likeness

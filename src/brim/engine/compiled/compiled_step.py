@@ -8,7 +8,7 @@ import torch
 
 from brim.data import Batch
 from brim.engine.calling.compiler import INDUCTOR, Compiler
-from brim.engine.captured.inputs import own_copy
+from brim.engine.captured.inputs import alike_copy
 from brim.engine.captured.report import Refusal, StateNotRestored
 from brim.engine.compiled.compile_report import CompileReport, decided, why_not_tried
 from brim.engine.compiled.compile_trial import CompileTrial
@@ -132,7 +132,7 @@ class CompiledStep:
     def _keep_sample(self, window: Sequence[Batch]) -> None:
         """One more batch for the proof, which begins with the last one; where there is no memory for it, it is over."""
         try:
-            self._samples = [*self._samples, own_copy(window)]
+            self._samples = [*self._samples, alike_copy(window)]
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
