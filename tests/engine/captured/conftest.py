@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from brim.engine.captured import trial
+from brim.engine.captured import captured_step, graph_cache, trial
 from brim.engine.captured.host import host_watch
 from brim.engine.captured.proof import step_state
 
@@ -42,3 +42,14 @@ def no_card(card, monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     monkeypatch.setattr(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+
+
+@pytest.fixture
+def on_the_cpu(no_card, monkeypatch):
+    """Whole trials without a card: faster is not asked for."""
+    monkeypatch.setattr(captured_step, "check_step", lambda *_: None)
+    monkeypatch.setattr(captured_step, "capture_stream", lambda device: None)
+    monkeypatch.setattr(captured_step, "repair_generator", lambda device: None)
+    monkeypatch.setattr(graph_cache, "release_memory", lambda device: None)
+    monkeypatch.setattr(trial, "HOST_SHARE", 0.0)
+    monkeypatch.setattr(trial, "LEAST_GAIN", 0.0)

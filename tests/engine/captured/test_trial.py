@@ -10,8 +10,6 @@ from graph_on_cpu import on_cpu
 from torch import nn
 
 import brim
-from brim.engine.captured import captured_step as step_room
-from brim.engine.captured import graph_cache
 from brim.engine.captured import trial as trial_room
 from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
@@ -177,17 +175,6 @@ class Bench:
             x = torch.randn(6, 3, generator=torch.Generator().manual_seed(number))
             self.step([(x, x.sum(1, keepdim=True))])
         return self
-
-
-@pytest.fixture
-def on_the_cpu(no_card, monkeypatch):
-    """Whole trials without a card: faster is not asked for."""
-    monkeypatch.setattr(step_room, "check_step", lambda *_: None)
-    monkeypatch.setattr(step_room, "capture_stream", lambda device: None)
-    monkeypatch.setattr(step_room, "repair_generator", lambda device: None)
-    monkeypatch.setattr(graph_cache, "release_memory", lambda device: None)
-    monkeypatch.setattr(trial_room, "HOST_SHARE", 0.0)
-    monkeypatch.setattr(trial_room, "LEAST_GAIN", 0.0)
 
 
 def numbers_of(bench):

@@ -6,9 +6,6 @@ from graph_on_cpu import on_cpu
 from helpers.padded_batches import tokens
 from torch import nn
 
-from brim.engine.captured import captured_step as step_room
-from brim.engine.captured import graph_cache
-from brim.engine.captured import trial as trial_room
 from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.padded.padding import LOOKED_AT, Padding
@@ -72,14 +69,7 @@ class Bench:
         return self
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu(no_card, monkeypatch):
-    monkeypatch.setattr(step_room, "check_step", lambda *_: None)
-    monkeypatch.setattr(step_room, "capture_stream", lambda device: None)
-    monkeypatch.setattr(step_room, "repair_generator", lambda device: None)
-    monkeypatch.setattr(graph_cache, "release_memory", lambda device: None)
-    monkeypatch.setattr(trial_room, "HOST_SHARE", 0.0)
-    monkeypatch.setattr(trial_room, "LEAST_GAIN", 0.0)
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
 def weights(bench):
