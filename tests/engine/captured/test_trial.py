@@ -13,6 +13,7 @@ import brim
 from brim.engine.captured import trial as trial_room
 from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
+from brim.engine.captured.inputs import BlockInputs
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.trial import SYNC, check_passes, check_step, is_compiled, reason_of
 from brim.engine.components.loss import loss_of
@@ -188,6 +189,22 @@ def test_a_trial_that_succeeds_leaves_the_training_where_it_was(on_the_cpu, caps
     assert "gradients equal to the bit" in bench.told[0] and "with the learning rate changed" in bench.told[0]
     plain.step = plain.eager
     plain.run(9)
+    assert all(
+        torch.allclose(one, other, atol=1e-6) for one, other in zip(numbers_of(bench), numbers_of(plain), strict=True)
+    )
+
+
+def test_a_graph_of_rows_of_a_block_copies_the_block_in_once(on_the_cpu):
+    x = torch.randn(96, 3, generator=torch.Generator().manual_seed(0))
+    y = x.sum(1, keepdim=True)
+    bench, plain = Bench(), Bench()
+    bench.step.feed = SimpleNamespace(hands_out_blocks=True)
+    for step in (bench.step, plain.eager):
+        torch.manual_seed(1)
+        for row in range(0, 96, 6):
+            step([(x[row : row + 6], y[row : row + 6])])
+    (graph,) = bench.step.graphs.values()
+    assert isinstance(graph.inputs, BlockInputs) and bench.step.report.replays == 16 - WARM_UP
     assert all(
         torch.allclose(one, other, atol=1e-6) for one, other in zip(numbers_of(bench), numbers_of(plain), strict=True)
     )

@@ -331,7 +331,9 @@ class CapturedStep:
         windows, unpadded = [*samples, own_copy(window)], []
         if self.padding is not None and self.padding.lengths:
             windows, unpadded = [self.padding.padded(one) for one in windows], windows
-        graph = self.graph_type(self.eager, windows[-1], self._rates, self.in_blocks, self.ring)
+            window = windows[-1]
+        # The batch as it came, where it is not padded: of a copy nobody could tell that it is rows of a block.
+        graph = self.graph_type(self.eager, window, self._rates, self.in_blocks, self.ring)
         stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
         # Whether a step was skipped is not asked meanwhile: the host would wait for the answer.
         with replaced((precision, "tells_if_stepped", False)):
