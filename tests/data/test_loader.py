@@ -1,4 +1,5 @@
 import random
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -440,12 +441,22 @@ def test_settings_that_make_no_sense_are_refused(setting, said):
 def test_columns_are_kept_where_they_fit_and_the_choice_says_so():
     loader = Loader(columns(10), batch_size=4)
     assert loader.choice.path == "columns"
-    assert not loader.place(torch.device("cpu"), room=159)
-    assert loader.place(torch.device("cpu"), room=160)
+    room = 160 + (160 - 2 * 64)  # two blocks of all rows, of which the step has two batches anyway
+    assert not loader.place(torch.device("cpu"), room=room - 1)
+    assert loader.place(torch.device("cpu"), room=room)
     assert loader.choice.path == "resident on cpu"
     assert Loader(columns(10), device="cpu").choice.path == "resident on cpu"
     assert not Loader(columns(10), feed="batched").place(torch.device("cpu"))
     assert not Loader(Squares(10)).place(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("rows", "batch_size"), [(10, 4), (10, 10), (100_000, 4), (100_000, 50_000), (5_000_000, 9)])
+def test_the_blocks_in_which_rows_are_gathered_take_what_is_said(rows, batch_size):
+    loader = Loader((torch.zeros(rows), torch.zeros(rows)), batch_size, device="cpu")
+    blocks = [x._base for x, y in islice(loader, 1_500)]
+    sizes = [0, *(2 * block.untyped_storage().nbytes() for block in dict.fromkeys(blocks))]
+    together = max(one + other for one, other in pairwise(sizes))
+    assert max(0, together - 2 * 8 * batch_size) == loader.block_bytes
 
 
 def test_training_on_the_cpu_keeps_columns_there_and_leaves_cores_to_the_model():

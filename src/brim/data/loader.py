@@ -144,6 +144,12 @@ class Loader:
         source = None if self._chosen is None else self._chosen[0]
         return isinstance(source, ColumnSource) and source.is_resident
 
+    @property
+    def block_bytes(self) -> int:
+        """What the blocks that batches are rows of take on their device, beside the batch of a step and the next."""
+        source = None if self._stream is not None else self.source
+        return source.block_bytes(self.batch_size) if isinstance(source, ColumnSource) else 0
+
     def compute_on(self, device: torch.device, ranks: int = 1, ranks_here: int = 1) -> None:
         """Where the batches are used: training on the CPU leaves half of the cores to workers, and ranks on one machine
         share them."""
@@ -163,7 +169,7 @@ class Loader:
         if self._stream is not None or self.request.feed not in ("auto", "resident"):
             return False
         source = self.source
-        if not isinstance(source, ColumnSource) or (room is not None and source.bytes > room):
+        if not isinstance(source, ColumnSource) or (room is not None and source.bytes + self.block_bytes > room):
             return False
         source.place(device)
         return True

@@ -57,6 +57,12 @@ class ColumnSource:
             return sum(map(stored_bytes, columns))
         return self._view.row_bytes * self.samples
 
+    def block_bytes(self, batch_size: int) -> int:
+        """At most what gathered rows take beside a batch and the next: a block is held until one of the next is there."""
+        batch = min(batch_size, self.samples) * self._row_bytes
+        blocks = min(2 * _batches_at_once(batch) * batch, self.samples * self._row_bytes)
+        return max(0, blocks - 2 * batch)
+
     @property
     def device(self) -> torch.device:
         return column_tensors(self._read.parts[0])[0].device
@@ -90,8 +96,7 @@ class ColumnSource:
                     done += 1
                     if self._read is not source or not self._is_current():
                         break
-            batch_bytes = max(1, (block[0][1] - block[0][0]) * self._row_bytes)
-            batches = max(1, min(2 * batches, MOST_BATCHES_PER_BLOCK, MOST_BLOCK_BYTES // batch_bytes))
+            batches = min(2 * batches, _batches_at_once((block[0][1] - block[0][0]) * self._row_bytes))
             if self.is_written_between and self.device.type == "cpu":
                 batches = 1
 
@@ -149,6 +154,10 @@ class ColumnSource:
             return [column[block[0][0] : block[0][1]].clone() for column in column_tensors(self.columns)]
         home = self.device if self.is_resident else torch.device("cpu")
         return self._read.select(rows_of(order, block, home))
+
+
+def _batches_at_once(batch_bytes: int) -> int:
+    return max(1, min(MOST_BATCHES_PER_BLOCK, MOST_BLOCK_BYTES // max(1, batch_bytes)))
 
 
 def on_device(view: ColumnView, device: torch.device | None) -> ColumnView:

@@ -33,14 +33,15 @@ class DataPlace:
     def keep_on_device(self, room: int | None = None) -> int:
         """Keep the data on the GPU if it fits into ``room``: without a forecast, into a quarter of what is free.
 
-        Returns the bytes that it takes there.
+        Returns the bytes that it takes there, with the blocks in which its rows are gathered.
         """
         before = self._allocated()
         room = torch.cuda.mem_get_info(self.device)[0] // 4 if room is None else room
         if isinstance(self.feed, Loader) and self.feed.place(self.device, room):
             choice = self.feed.choice
             self.journal.say(choice.sentence(), "data", path=choice.path, workers=0)
-        return max(0, self._allocated() - before)
+            return max(0, self._allocated() - before) + self.feed.block_bytes
+        return 0
 
     def _allocated(self) -> int:
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
