@@ -1,10 +1,10 @@
 """Compiled training beside eager training: samples/s once it runs, and seconds in which training stands still for it.
 
-Each measurement is a process of its own, and they take turns. Standing still is the sum over the steps of step time
-less the median eager step. The cold run of each way has an empty Inductor cache, the warm one the cache that it left.
+Each measurement is a process of its own. Standing still is the sum over the steps of step time less the median eager
+step. The cold run of each way has an empty Inductor cache, the warm one the cache that it left.
 
     python benchmarks/compile.py --json compile.json          # a GPU: GPT-2 124M, BERT-base (ragged), ResNet-50;
-                                                              # a later call measures the workloads that are missing
+                                                              # a later call measures what is missing
     python benchmarks/compile.py --workloads gpt2 --ways eager auto "by hand"
     python benchmarks/compile.py --workloads bert --ways eager padded "by hand"    # not compiled; few lengths, captured
     python benchmarks/compile.py --small                      # small ones, on the CPU, to see that it runs
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -165,19 +166,17 @@ def in_child(workload: str, way: str, steps: int, small: bool, cache: str) -> di
     return json.loads(lines[-1]) if ended.returncode == 0 and lines else {"failed": ended.returncode}
 
 
-def compared(workload: str, ways: list[str], steps: int, small: bool) -> dict[str, Any]:
-    """All ways in turn, cold and then warm."""
-    found: dict[str, Any] = {way: {} for way in ways}
-    with tempfile.TemporaryDirectory() as caches:
-        for cache in ("cold", "warm"):
-            for number, way in enumerate(ways):
-                found[way][cache] = in_child(workload, way, steps, small, str(Path(caches) / str(number)))
+def compared(workload: str, way: str, steps: int, small: bool) -> dict[str, Any]:
+    """One way, with an empty cache and with the one that it left."""
+    with tempfile.TemporaryDirectory() as cache:
+        return {told: in_child(workload, way, steps, small, cache) for told in ("cold", "warm")}
+
+
+def stand_still(found: dict[str, Any]) -> None:
+    """Note for how long training stood still, beside the eager step of the same workload."""
     eager = median(found.get("eager", {}).get("warm", {}).get("step_seconds", [0.0]))
-    for way in found:
-        for one in found[way].values():
-            one["standing_still"] = sum(seconds - eager for seconds in one.pop("step_seconds", []) if seconds > eager)
-            print(workload, way, json.dumps(one), flush=True)
-    return found
+    for one in [one for ways in found.values() for one in ways.values()]:
+        one["standing_still"] = sum(seconds - eager for seconds in one.get("step_seconds", []) if seconds > eager)
 
 
 def main() -> None:
@@ -196,14 +195,17 @@ def main() -> None:
         print(json.dumps(measured(*asked.one, steps, asked.small)))
         return
     found = json.loads(asked.json.read_text())["workloads"] if asked.json and asked.json.exists() else {}
-    for workload in asked.workloads:
-        if workload in found:
+    for workload, way in product(asked.workloads, asked.ways):
+        ways = found.setdefault(workload, {})
+        if way in ways:
             continue
-        found[workload] = compared(workload, asked.ways, steps, asked.small)
+        ways[way] = compared(workload, way, steps, asked.small)
+        stand_still(ways)
+        for cache, one in ways[way].items():
+            print(workload, way, cache, json.dumps({**one, "step_seconds": None}), flush=True)
         if asked.json:  # after each, so that a run that is ended early leaves what it had
-            asked.json.write_text(
-                json.dumps({"about": about("transformers"), "steps": steps, "workloads": found}, indent=1)
-            )
+            told = {"about": about("transformers"), "steps": steps, "workloads": found}
+            asked.json.write_text(json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class ColumnSource:
         return self._view.row_bytes * self.samples
 
     def block_bytes(self, batch_size: int) -> int:
-        """At most what gathered rows take beside a batch and the next: a block is held until one of the next is there."""
+        """At most what gathered rows take beside a batch and the next: a block is held until the next one is there."""
         batch = min(batch_size, self.samples) * self._row_bytes
         blocks = min(2 * _batches_at_once(batch) * batch, self.samples * self._row_bytes)
         return max(0, blocks - 2 * batch)
