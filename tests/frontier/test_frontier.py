@@ -6,7 +6,8 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from brim.frontier import Frontier
-from brim.frontier.frontier import sizes_of
+from brim.frontier import frontier as frontier_room
+from brim.frontier.frontier import TRIES, sizes_of
 from brim.logits.chunked_head import CHUNKED, WHOLE
 from brim.memory.forecast import forecast_trace, make_job, make_setting, trace_on
 from brim.memory.planning.window import StepBatches
@@ -69,6 +70,14 @@ def test_a_trace_of_what_was_chosen_says_that_it_fits(of_gpt2, needed, share):
     assert made.reserved <= limit
     assert made.batch_size == chosen.rung.micro_batch
     assert chosen.reserved == made.reserved
+
+
+def test_what_its_trace_says_does_not_fit_is_not_traced_again(of_gpt2, needed, monkeypatch):
+    looked, trace = [], of_gpt2._trace
+    monkeypatch.setattr(of_gpt2, "_trace", lambda rung: (looked.append(rung), trace(rung))[1])
+    monkeypatch.setattr(frontier_room, "fits", lambda *_: len(looked) == TRIES)
+    chosen, _ = of_gpt2.verified(int(0.5 * needed))
+    assert len(set(looked)) == len(looked) == TRIES and chosen.rung == looked[-1]
 
 
 def test_where_nothing_fits_there_is_nothing_to_choose(of_gpt2):

@@ -87,16 +87,16 @@ class Frontier:
 
     def verified(self, limit: int) -> tuple[Costed, Forecast] | None:
         """The fastest that fits by a trace of its own, with the forecast of that trace."""
-        tighter = limit
-        for _ in range(TRIES):
-            chosen = self.fastest(tighter)
-            if chosen is None:
-                return None
+        tighter, traced = limit, set[Rung]()
+        while len(traced) < TRIES and (chosen := self.fastest(tighter)) is not None:
+            tighter = int(TIGHTER * tighter)
+            if chosen.rung in traced:
+                continue
+            traced.add(chosen.rung)
             job, trace = self._trace(chosen.rung)
             if fits(trace.events, self._usable(limit), self._expandable, trace.optional):
                 made = forecast_trace(trace, job, chosen.rung.micro_batch, self.setting, self._usable(limit))
                 return replace(chosen, reserved=made.reserved), made
-            tighter = int(TIGHTER * tighter)
         return None
 
     def least(self, limit: int) -> Costed:

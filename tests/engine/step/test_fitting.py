@@ -113,6 +113,16 @@ def test_a_batch_that_fits_is_left_as_it_is(on_a_card):
     assert recomputed(planned.model) == []
 
 
+@pytest.mark.parametrize(("free", "times"), [(1 << 40, 0), (160 * MIB, 1)])
+def test_that_it_searches_is_said_where_it_does(on_a_card, free, times):
+    on_a_card(free)
+    planned, _, _ = fitted(deep(), sliceable=False)
+    searched = []
+    planned.searches = lambda: searched.append(True)
+    trained(planned, rows())
+    assert len(searched) == times
+
+
 def test_blocks_that_are_computed_again_give_the_same_bits(on_a_card):
     on_a_card(160 * MIB)
     model = deep()

@@ -76,7 +76,7 @@ class StepChoice:
             remembers = settings.forecast == "auto"
             planned = PlannedStep(
                 guard, setup.model, setup.loss_fn, settings.sliceable, findings.planned, settings.ema,
-                remembers=remembers, fits=fits,
+                remembers=remembers, fits=fits, searches=findings.notes.search,
             )  # fmt: skip
             return planned, guard
         if setup.device.type != "cpu":

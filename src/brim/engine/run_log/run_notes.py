@@ -36,6 +36,12 @@ class RunNotes:
     def no_forecast(self, trouble: str) -> None:
         self.journal.warn(trouble, "memory")
 
+    def search(self) -> None:
+        self.journal.say(
+            "the batch does not fit as it is: looking for the fastest way that does, which takes some ten forecasts",
+            "memory",
+        )
+
     def forecast(self, plan: Plan, pool: int, resident: int = 0) -> None:
         """What the forecast says, before the first batch is computed.
 

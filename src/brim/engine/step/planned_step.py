@@ -52,6 +52,7 @@ class PlannedStep:
     ema: float | None = None  # the decay of an average of the weights, whose copy is there already
     remembers: bool = False  # whether a forecast that an earlier run made of the same is taken
     fits: bool = False  # whether the fastest way that fits is taken where the batch does not fit as it is
+    searches: Callable[[], Any] = lambda: None  # is called before that way is looked for, which takes some forecasts
 
     def __post_init__(self) -> None:
         self._decided = False
@@ -117,6 +118,7 @@ class PlannedStep:
             with self.trial():
                 if Search(planner.job, planner.setting, planner.limit, planner.family).fits(length):
                     return planner.plan(length, look_further=False)
+        self.searches()
         return fitting.plan(window)
 
 
