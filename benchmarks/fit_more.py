@@ -16,6 +16,7 @@ next processes import while one measures; only one at a time has the GPU.
 
 import argparse
 import fcntl
+import gc
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -200,8 +202,9 @@ def _fits(steps: Callable[[], object]) -> bool:
         fits = False
     else:
         fits = True
+    gc.collect()  # outside of except; frames of recomputed blocks go in circles, and hold the tensors of what failed
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # outside of except: the traceback has let go of its tensors
+        torch.cuda.empty_cache()
     return fits
 
 
@@ -268,9 +271,9 @@ def _by_hand(options: argparse.Namespace, item: dict[str, Any]) -> dict[str, Any
     words = _words(options, model, batch)
     with _rungs(model, item["chunked"], item["share"]):
         for size in _sizes(options):
-            if _fits(lambda size=size: _step(options, model, optimizer, words, size)):  # type: ignore[misc]
-                seconds = _timed(options, lambda size=size: _step(options, model, optimizer, words, size), 3)  # type: ignore[misc]
-                found[str(size)] = 3 * batch / seconds
+            run = partial(_timed, options, partial(_step, options, model, optimizer, words, size))
+            if _fits(partial(run, 0)):  # steps before those that are timed: the first makes the optimizer's state
+                found[str(size)] = 3 * batch / run(3)
             if len(found) == 2:
                 break
     return {"rates": found, "blocks": len(chosen_blocks(model, item["share"] or None))}
