@@ -48,6 +48,7 @@ def test_importing_brim_does_not_import_torch_until_a_name_needs_it():
         "assert not slow, f'imported {slow}, which a trainer on a CPU does not need'\n"
         "assert brim.gather is brim.engine.gathering.gather.gather and brim.plan and brim.forecast\n"
         "assert 'torch._dynamo' in sys.modules and 'brim.memory' in sys.modules, 'the check above shows nothing'\n"
+        "assert 'numpy.typing' not in sys.modules, 'takes as long as all the rest'\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

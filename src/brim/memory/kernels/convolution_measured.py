@@ -38,16 +38,17 @@ of partial sums. Most of what is left lies near the border between two kernels, 
 by about x and y.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from brim.memory.kernels.convolution_rules import (
     ALIGNMENT,
@@ -62,6 +63,9 @@ from brim.memory.kernels.convolution_rules import (
     wide_dilated_weight_gradient,
     winograd,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # takes longer to import than all the rest of the forecast
 
 TABLE = "convolution_measured.npz"
 #: So many neighbours vote, each with a power of its inverse distance; NEAR keeps one from outvoting all others.
@@ -138,7 +142,7 @@ YES_OR_NO = ("strided", "dilated", "transposed", "channels_last", "fp16")
 #: Element size, channels last, fp16.
 KINDS = ((4, False, False), (4, True, False), (2, False, False), (2, True, False), (2, False, True))
 
-Columns = dict[str, NDArray[np.float64]]
+Columns = dict[str, "NDArray[np.float64]"]
 
 
 @lru_cache(maxsize=2**16)
