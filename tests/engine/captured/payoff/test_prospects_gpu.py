@@ -1,5 +1,7 @@
 """Where capturing does not pay it is not tried, and what a failed attempt took is given back."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -80,11 +82,15 @@ def test_what_a_refused_attempt_reserved_is_given_back(twins, monkeypatch):
     monkeypatch.setattr(trial, "check_host_share", lambda *_: None)
     x = torch.randn(640, 1024)
     model = lambda: nn.Sequential(nn.Linear(1024, 4096), nn.Tanh(), nn.Linear(4096, 1))  # noqa: E731
-    reserved = {}
-    for how in ("off", "auto"):
+
+    def most_reserved(how):
+        gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         trained = twins.train(model, (x, x.sum(1, keepdim=True)), how, epochs=300)
-        reserved[how] = trained.trainer._run.guard.watch.most_reserved
-    assert trained.report.seconds > 0 and "gains nothing" in trained.report.reason
-    assert reserved["auto"] <= reserved["off"] + (64 << 20)  # workspaces of a stream stay
+        return trained.trainer._run.guard.watch.most_reserved, trained.report
+
+    eager, _ = most_reserved("off")
+    tried, report = most_reserved("auto")
+    assert report.seconds > 0 and "gains nothing" in report.reason
+    assert tried <= eager + (68 << 20)  # cuBLAS keeps 32 MiB for a stream and thread: of the forward and backward pass
