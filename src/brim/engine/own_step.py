@@ -10,8 +10,9 @@ from torch.optim import Optimizer
 from brim.arguments.attributes import UnknownAttribute
 from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
+from brim.engine.calling.criterion import is_criterion
 from brim.engine.captured import CapturedStep, CaptureReport, EagerPace, Padding, Prospects
-from brim.engine.components.loss import LossFunction, is_criterion, loss_of
+from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import holds_parameters, refuse_closures
 from brim.engine.components.precision import Precision

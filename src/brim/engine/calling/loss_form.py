@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from brim.errors import ConfigError
 
+LossFunction = Callable[..., Any]
 MODELS = {"model", "net", "network", "module", "m", "mdl", "nn_model", "self_model"}
 BATCHES = {"batch", "data", "samples", "sample", "examples", "minibatch", "batch_data", "xb"}
 PREDICTIONS = {

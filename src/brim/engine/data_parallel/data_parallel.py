@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.randomness.order import GOLDEN, mix64, rank_bounds
 from brim.engine.calling.compiler import AUTO
-from brim.engine.components.loss import Loss, LossFunction, as_sum, counted, loss_of
+from brim.engine.components.loss import Loss, LossFunction, as_sum, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.components.two_pass import TwoPass
 from brim.engine.data_parallel.device_threads import compute_side_by_side
 from brim.engine.data_parallel.replicas import ONE_GPU, Replicas, Replicate, torch_replicate, why_not_replicable
 from brim.engine.numbers.pass_notes import PassNotes, weighted
+from brim.engine.numbers.summed_loss import counted
 from brim.engine.splitting.batch_norms import has_batch_norm
 from brim.engine.splitting.splitting import Splitting
 from brim.errors import ConfigError

@@ -11,8 +11,9 @@ from torch import nn
 
 from brim.data import Batch, DevicePrefetcher, Loader, as_feed, batch_length, move_data_to_device, slice_batch
 from brim.data.randomness.order import rank_bounds
+from brim.engine.calling.criterion import is_torchs_criterion
 from brim.engine.captured import CapturedLoss
-from brim.engine.components.loss import Loss, LossOf, as_sum, counted_in, is_torchs_criterion
+from brim.engine.components.loss import Loss, LossOf, as_sum, counted_in
 from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_rules
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.generators import generator_states, restore_generators
 from brim.data.randomness.order import even_bounds
-from brim.engine.components.loss import CountedLoss, Loss, counted, loss_in
+from brim.engine.components.loss import CountedLoss, Loss, loss_in
 from brim.engine.components.precision import Precision
 from brim.engine.components.two_pass import check_rows, joined, loss_of_outputs
+from brim.engine.numbers.summed_loss import counted
 from brim.engine.oom.halved_size import halved_size
 from brim.engine.oom.kept_window import KeptWindow, lent
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory, shortage_of

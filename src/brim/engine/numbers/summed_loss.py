@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from brim.arguments.known import explained_call
@@ -34,3 +35,12 @@ class Loss:
 
 
 Loss.__init__ = explained_call(Loss.__init__)  # type: ignore[method-assign]
+
+
+def counted(loss: Tensor | Loss, count: Tensor | float) -> Tensor | Loss:
+    """A bare mean over ``count`` things as their sum; where there are none of them, nothing (the mean is 0 / 0)."""
+    if isinstance(loss, Loss) or not isinstance(loss, Tensor) or loss.dim():
+        return loss
+    if isinstance(count, Tensor):
+        return Loss(torch.where(count > 0, loss.float() * count, 0.0), count)
+    return Loss(loss.float() * count if count else torch.zeros_like(loss), count)

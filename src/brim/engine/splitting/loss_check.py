@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from brim.data import Batch, batch_length
 from brim.data.batches.batch import select_rows, tensor_at
-from brim.engine.components.loss import CountedLoss, Loss, counted
+from brim.engine.components.loss import CountedLoss, Loss
 from brim.engine.components.loss_count import IGNORED, SAMPLES, CountRule, is_named_label, label_tensors, possible_rules
 from brim.engine.components.precision import Precision
 from brim.engine.numbers.gather_scope import Alone
+from brim.engine.numbers.summed_loss import counted
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles

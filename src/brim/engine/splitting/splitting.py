@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from brim.data import Batch
-from brim.engine.components.loss import CountedLoss, is_torchs_criterion, loss_of
+from brim.engine.calling.criterion import is_torchs_criterion
+from brim.engine.components.loss import CountedLoss, loss_of
 from brim.engine.components.loss_count import SAMPLES, Kind, kind_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.two_pass import probed

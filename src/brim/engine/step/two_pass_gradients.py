@@ -15,12 +15,13 @@ from torch import Tensor
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.batches.batch import leaves_of, map_leaves
-from brim.engine.components.loss import CountedLoss, Loss, as_sum, counted, loss_in
+from brim.engine.components.loss import CountedLoss, Loss, as_sum, loss_in
 from brim.engine.components.precision import Precision
 from brim.engine.components.two_pass import Outputs, TwoPass, check_rows, detached, joined, loss_of_outputs
 from brim.engine.gathering.gather_session import GatherSession
 from brim.engine.numbers.gather_scope import Refused, gathering
 from brim.engine.numbers.pass_notes import Number
+from brim.engine.numbers.summed_loss import counted
 from brim.engine.oom.kept_window import lent
 from brim.engine.oom.out_of_memory import BACKWARD, FORWARD
 from brim.engine.oom.snapshot import Snapshot

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from brim.engine.components.loss import is_torchs_criterion
+from brim.engine.calling.criterion import is_torchs_criterion
 from brim.engine.evaluation.metrics.classes import ClassScores, class_scores
 from brim.engine.evaluation.metrics.seen_batch import WRITE_A_FUNCTION, SeenBatch
 from brim.engine.evaluation.metrics.summed_metric import Sums
