@@ -6,7 +6,7 @@ step. The cold run of each way has an empty Inductor cache, the warm one the cac
     python benchmarks/compile.py --json compile.json          # a GPU: GPT-2 124M, BERT-base (ragged), ResNet-50;
                                                               # a later call measures what is missing
     python benchmarks/compile.py --workloads gpt2 --ways eager auto "by hand"
-    python benchmarks/compile.py --workloads bert --ways eager padded "by hand"    # not compiled; few lengths, captured
+    python benchmarks/compile.py --workloads bert --ways eager padded "by hand" --steps 1500   # few lengths, captured
     python benchmarks/compile.py --small                      # small ones, on the CPU, to see that it runs
 """
 

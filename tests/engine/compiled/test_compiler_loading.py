@@ -24,6 +24,11 @@ def waits_for_the_compiler():
     """Not here."""
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_looked_up(monkeypatch):
+    monkeypatch.setattr(compiler_loading, "look_up", lambda device: None)
+
+
 @pytest.fixture
 def gate(monkeypatch):
     """Importing waits until this is set."""
@@ -94,10 +99,26 @@ def test_a_fork_waits_for_modules_that_are_half_loaded(gate, monkeypatch):
     monkeypatch.setattr(compiler_loading, "INDUCTOR", "a module that nobody has loaded")
     loading = CompilerLoading(CPU)
     loading.begin()
-    thread = loading._thread
+    assert not loading._imported.is_set()
     threading.Timer(0.05, gate.set).start()
     hooks[0]()
-    assert not thread.is_alive()
+    assert gate.is_set() and loading._imported.is_set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_does_not_wait_for_what_is_looked_up(monkeypatch):
+    looked, hooks = threading.Event(), []
+    monkeypatch.setattr(compiler_loading, "import_module", lambda name: None)
+    monkeypatch.setattr(compiler_loading, "look_up", lambda device: looked.wait())
+    monkeypatch.setattr(compiler_loading.os, "register_at_fork", lambda before: hooks.append(before))
+    monkeypatch.setattr(compiler_loading, "INDUCTOR", "a module that nobody has loaded")
+    loading = CompilerLoading(CPU)
+    loading.begin()
+    hooks[0]()
+    assert loading._thread.is_alive() and not loading.is_over
+    looked.set()
+    loading._thread.join()
+    assert loading.is_over
 
 
 def test_steps_are_eager_until_it_is_loaded(tmp_path, gate, monkeypatch):
@@ -127,6 +148,9 @@ def test_everything_that_it_names_exists_and_a_fork_meanwhile_ends():
         from importlib import import_module
         for name in MODULES:
             import_module(name)
+        from torch._inductor import codecache, cpu_vec_isa
+        codecache.build_code_hash = cpu_vec_isa.x86_isa_checker = None  # what was looked up is remembered
+        assert codecache.torch_key() and cpu_vec_isa.pick_vec_isa()
         print("all there")
     """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

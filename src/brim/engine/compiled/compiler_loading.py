@@ -18,15 +18,16 @@ MOST_SECONDS = 30.0  # that compiling waits for all this, while eager steps go o
 
 
 class CompilerLoading:
-    """Imports Inductor in a thread, and starts the processes in which it compiles kernels.
+    """Imports Inductor in a thread, starts the processes in which it compiles kernels, and looks up what it asks first.
 
-    Until these are up, torch compiles one kernel after the other in this process, and it starts them only when there is
-    something to compile.
+    Until the processes are up, torch compiles one kernel after the other in this process, and it starts them only when
+    there is something to compile.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._thread: threading.Thread | None = None
+        self._imported = threading.Event()
         self._began = 0.0
         self._workers: Any = None  # a future, done when they are up
 
@@ -51,16 +52,37 @@ class CompilerLoading:
         return is_up or time.monotonic() - self._began > MOST_SECONDS
 
     def _load(self) -> None:
-        with suppress(Exception):  # what fails here fails where it is needed, and is told there
-            for name in MODULES + (OF_CUDA if self.device.type == "cuda" else ()):
-                import_module(name)
+        try:
+            with suppress(Exception):  # what fails here fails where it is needed, and is told there
+                for name in MODULES + (OF_CUDA if self.device.type == "cuda" else ()):
+                    import_module(name)
+        finally:
+            self._imported.set()
+        with suppress(Exception):
             if self.device.type == "cuda":
                 self._workers = started_workers()
+            look_up(self.device)
 
     def _finish_before_fork(self) -> None:
         """A module that is half loaded would stay so in the child, and whoever imports it there would wait for ever."""
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._imported.wait()
+
+
+def look_up(device: torch.device) -> None:
+    """Have Inductor find out what it does once in each process, which takes a second, and several on a CPU.
+
+    A hash of torch's source; one of Triton, with its library; which instructions the C++ compiler here understands, by
+    compiling test programs.
+    """
+    from torch._inductor import codecache, cpu_vec_isa
+
+    codecache.torch_key()
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            codecache.CacheBase.get_system()
+    else:
+        cpu_vec_isa.pick_vec_isa()
 
 
 def started_workers() -> Any:
