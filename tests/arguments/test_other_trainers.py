@@ -162,4 +162,7 @@ def test_what_is_shown_can_be_written_so():
     x = torch.randn(4, 2)
     shown = {"eval_every": "500 steps", "precision": "auto", "compile": {"backend": "inductor", "mode": "max-autotune"}}
     shown |= {"scheduler_every": "epoch", "ema": 0.999, "loggers": []}
-    brim.Trainer(nn.Linear(2, 1), (x, x[:, :1]), (x, x[:, :1]), loss_fn=nn.MSELoss(), device="cpu", **shown)
+    trainer = brim.Trainer(nn.Linear(2, 1), (x, x[:, :1]), (x, x[:, :1]), loss_fn=nn.MSELoss(), device="cpu", **shown)
+    assert {name: getattr(trainer.settings, name) for name in ("eval_every", "ema")} == {
+        "eval_every": "500 steps", "ema": 0.999,
+    }  # fmt: skip
