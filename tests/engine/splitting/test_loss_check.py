@@ -420,7 +420,7 @@ def weighted(model, batch):
 
 def where_known(model, batch):
     known = ~batch[2].isnan()
-    return (model(batch[0])[:, 0] - batch[2])[known].square().mean()
+    return (model(batch[0])[:, :1].reshape(known.shape) - batch[2])[known].square().mean()
 
 
 @pytest.mark.parametrize(
@@ -430,11 +430,12 @@ def where_known(model, batch):
         pytest.param(weighted, torch.ones(8)),
         (where_known, torch.arange(8.0).masked_fill(torch.arange(8) < 3, torch.nan)),
         pytest.param(where_known, torch.arange(8.0)),
+        (where_known, torch.arange(8.0)[:, None]),
     ],
 )
 def test_weights_of_samples_and_targets_that_are_missing_do_not_pass_for_samples(loss_fn, first):
     later = torch.tensor([1.0, torch.nan, 3.0, 4.0, 5.0, 1.0, torch.nan, 2.0])
-    later = later.nan_to_num(7.0) if loss_fn is weighted else later
+    later = (later.nan_to_num(7.0) if loss_fn is weighted else later).reshape(first.shape)
     verdict = judged(loss_fn, (*pairs(), first))
     assert not verdict.gives_count or residual(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
 

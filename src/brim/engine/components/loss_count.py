@@ -38,6 +38,10 @@ class CountRule:
     skips_empty: bool = False
     sums: bool = False  # weights or lengths: their sum is what counts
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From another rank: NaN equals itself only as the same object."""
+        vars(self).update(state, ignored=math.nan if math.isnan(state["ignored"]) else state["ignored"])
+
     def count(self, batch: Batch) -> Tensor | int:
         """The count, on the device where the batch is; the number of samples where a batch lacks the tensor."""
         tensor = None if self.path is None else tensor_at(batch, self.path)
