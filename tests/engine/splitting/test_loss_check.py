@@ -440,6 +440,40 @@ def test_weights_of_samples_and_targets_that_are_missing_do_not_pass_for_samples
     assert not verdict.gives_count or residual(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
 
 
+def where_labelled(model, batch):
+    labelled = batch[1] >= 0
+    return F.cross_entropy(model(batch[0])[labelled], batch[1][labelled])
+
+
+def over_real_tokens(model, batch):
+    each = F.cross_entropy(model(batch["ids"]).mT, batch["ids"], reduction="none")
+    return each[batch["ids"] != 0].mean()
+
+
+def by_target(model, batch):
+    known = ~batch[1].isnan()
+    errors = (model(batch[0]) - batch[1].nan_to_num()).square() * known
+    return (errors.sum(0) / known.sum(0).clamp(min=1)).mean()
+
+
+def with_missing(targets):
+    return targets.masked_fill(torch.eye(8, 3).bool(), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "first", "later"),
+    [
+        (where_labelled, pairs(), (pairs()[0], pairs()[1] - torch.arange(8).eq(1).long() * 9)),
+        (over_real_tokens, {"ids": texts(full=True)["ids"]}, {"ids": texts(padding=0)["labels"]}),
+        (by_target, (pairs()[0], torch.randn(8, 3)), (pairs()[0], with_missing(torch.randn(8, 3)))),
+    ],
+)
+def test_what_a_loss_ignores_need_not_be_in_the_first_batch(loss_fn, first, later):
+    model = Reader() if isinstance(first, dict) else net()
+    verdict = judged(loss_fn, first, model)
+    assert not verdict.gives_count or residual(verdict, loss_fn, later, model) <= 1e-5
+
+
 def over_lengths(model, batch):
     """A sum over real tokens, over the sum of lengths: the usual loss of padded sequences without ignored labels."""
     is_real = torch.arange(LENGTH) < batch["lengths"].reshape(-1, 1)
