@@ -22,7 +22,6 @@ from brim.engine.splitting import few_samples
 from brim.engine.splitting.gradient_trial import Gradients, GradientTrial, residual_of
 from brim.engine.splitting.loss_verdict import (
     ACROSS,
-    IN_PYTHON,
     LABEL_MEAN,
     OWN_COUNT,
     SAMPLE_MEAN,
@@ -132,10 +131,10 @@ class _LossTest:
                 return self._of_zero_gradient()
             if not gradients.is_finite:
                 return LossVerdict(UNKNOWN, reason="the gradient of a few samples is not finite")
-            depends_on_calls = self.trial.depends_on_calls(self.few, gradients)
-            counter = (MovingState(IN_PYTHON, follows_data=True),) if depends_on_calls else ()
+            kept = self.trial.kept_in_python(self.few, gradients)
+            counter = () if kept is None else (kept,)
             try:
-                found = self._test_counts(gradients, depends_on_calls)
+                found = self._test_counts(gradients, depends_on_calls=kept is not None)
             except _Inconclusive as few:
                 few.verdict = self._with_others(few.verdict, gradients, counter)
                 raise
