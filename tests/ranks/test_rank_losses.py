@@ -85,6 +85,27 @@ class Constrained(Net):
         return super().forward(x)
 
 
+class Warming(Net):
+    """A schedule by a count of calls: each rank makes one of them for a batch."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        return super().forward(x) * (1 - 0.9**self.calls)
+
+
+class Scaled(Net):
+    """What it keeps in Python follows the data, of which each rank has its own part."""
+
+    mean = 1.0
+
+    def forward(self, x):
+        x = self.a(x)
+        self.mean = 0.9 * self.mean + 0.1 * float(x.detach().abs().mean())
+        return self.c(x / self.mean)
+
+
 class Hooked(Net):
     def __init__(self):
         super().__init__()
@@ -114,6 +135,8 @@ OTHERS = {
     "spectral norm": (Spectral, mse),
     "momentum": (Momentum, mse),
     "moving mean": (MovingMean, mse),
+    "warm-up": (Warming, mse),
+    "mean in Python": (Scaled, mse),
     "hook": (Hooked, mse),
     "constraint": (Constrained, mse),
 }
@@ -227,6 +250,7 @@ def test_language_models_train_over_shards_as_on_one(language_in_shards, name):
     [
         ("contrastive", "looks across the batch"),
         ("moving mean", "centre moves with the data"),
+        ("mean in Python", "keeps in Python moves with the data"),
         ("hook", "the gradient hook of a.weight sees"),
         ("constraint", "the forward pass itself writes to a.weight"),
     ],
@@ -236,7 +260,7 @@ def test_what_ranks_change_is_said_once_by_the_first(over_two, name, said):
     assert (first.count(said), second.count(said)) == (1, 0)
 
 
-@pytest.mark.parametrize("name", ["a mean", "spectral norm", "momentum", "frozen parts"])
+@pytest.mark.parametrize("name", ["a mean", "spectral norm", "momentum", "frozen parts", "warm-up"])
 def test_what_ranks_do_not_change_is_exact_and_nothing_is_said(over_two, name):
     _, _, end = alone(name)
     for _, weights, said in (of_rank[name] for of_rank in over_two):

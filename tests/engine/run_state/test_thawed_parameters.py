@@ -141,6 +141,30 @@ def test_where_the_group_is_not_known_one_sentence_says_so(capsys):
     assert "2.weight, 2.bias can be trained from here on" in said
 
 
+@pytest.mark.parametrize("form", ["one group", "two groups"])
+def test_what_a_function_leaves_out_stays_out(form, capsys):
+    """A head in a backbone that nobody has frozen, or Muon, which takes matrices only."""
+    model = net(frozen=False)
+
+    def of_the_head(parameters):
+        weight, bias = model[4].parameters()
+        groups = [{"params": [weight]}, {"params": [bias], "lr": 0.1}] if form == "two groups" else [weight, bias]
+        return torch.optim.SGD(groups, lr=0.01)
+
+    def run(resume=None, callbacks=()):
+        brim.Trainer(
+            model, brim.Loader((X, Y), batch_size=8), loss_fn=nn.MSELoss(), optimizer=of_the_head, device="cpu",
+            epochs=2, run_dir="run", callbacks=callbacks,
+        ).fit(resume=resume)  # fmt: skip
+
+    before, head = weights(model)[:-9].clone(), weights(model)[-9:].clone()
+    run(callbacks=[Stop(2)])
+    run(resume="run")
+    assert torch.equal(weights(model)[:-9], before)
+    assert not torch.equal(weights(model)[-9:], head)
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_an_optimizer_of_the_users_own_holds_what_it_is_to_train():
     model = net()
     optimizer = torch.optim.SGD(model[4].parameters(), lr=0.01)

@@ -32,10 +32,11 @@ def test_counts_are_made_to_differ_and_no_half_is_left_without_a_label(samples, 
     assert torch.equal(before["labels"], labels) and changed["other"].eq(1).all()
 
 
-def test_single_labels_are_left_out_in_the_second_half_but_for_one():
-    changed = with_fewer_labels((torch.zeros(8), torch.ones(8).long()), CountRule((1,)))
+@pytest.mark.parametrize("shape", [(8,), (8, 1)])
+def test_single_labels_are_left_out_in_the_second_half_but_for_one(shape):
+    changed = with_fewer_labels((torch.zeros(8), torch.ones(shape).long()), CountRule((1,)))
     assert CountRule((1,)).by_sample(changed) == [1, 1, 1, 1, 1, 0, 0, 0]
-    assert with_fewer_labels((torch.zeros(2), torch.ones(2).long()), CountRule((1,))) is None
+    assert with_fewer_labels((torch.zeros(2), torch.ones(2, *shape[1:]).long()), CountRule((1,))) is None
 
 
 def test_missing_targets_are_made_of_real_numbers():

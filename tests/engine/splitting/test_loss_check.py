@@ -420,7 +420,7 @@ def weighted(model, batch):
 
 def where_known(model, batch):
     known = ~batch[2].isnan()
-    return (model(batch[0])[:, 0] - batch[2])[known].square().mean()
+    return (model(batch[0])[:, :1].reshape(known.shape) - batch[2])[known].square().mean()
 
 
 @pytest.mark.parametrize(
@@ -430,13 +430,48 @@ def where_known(model, batch):
         pytest.param(weighted, torch.ones(8)),
         (where_known, torch.arange(8.0).masked_fill(torch.arange(8) < 3, torch.nan)),
         pytest.param(where_known, torch.arange(8.0)),
+        (where_known, torch.arange(8.0)[:, None]),
     ],
 )
 def test_weights_of_samples_and_targets_that_are_missing_do_not_pass_for_samples(loss_fn, first):
     later = torch.tensor([1.0, torch.nan, 3.0, 4.0, 5.0, 1.0, torch.nan, 2.0])
-    later = later.nan_to_num(7.0) if loss_fn is weighted else later
+    later = (later.nan_to_num(7.0) if loss_fn is weighted else later).reshape(first.shape)
     verdict = judged(loss_fn, (*pairs(), first))
     assert not verdict.gives_count or residual(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
+
+
+def where_labelled(model, batch):
+    labelled = batch[1] >= 0
+    return F.cross_entropy(model(batch[0])[labelled], batch[1][labelled])
+
+
+def over_real_tokens(model, batch):
+    each = F.cross_entropy(model(batch["ids"]).mT, batch["ids"], reduction="none")
+    return each[batch["ids"] != 0].mean()
+
+
+def by_target(model, batch):
+    known = ~batch[1].isnan()
+    errors = (model(batch[0]) - batch[1].nan_to_num()).square() * known
+    return (errors.sum(0) / known.sum(0).clamp(min=1)).mean()
+
+
+def with_missing(targets):
+    return targets.masked_fill(torch.eye(8, 3).bool(), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "first", "later"),
+    [
+        (where_labelled, pairs(), (pairs()[0], pairs()[1] - torch.arange(8).eq(1).long() * 9)),
+        (over_real_tokens, {"ids": texts(full=True)["ids"]}, {"ids": texts(padding=0)["labels"]}),
+        (by_target, (pairs()[0], torch.randn(8, 3)), (pairs()[0], with_missing(torch.randn(8, 3)))),
+    ],
+)
+def test_what_a_loss_ignores_need_not_be_in_the_first_batch(loss_fn, first, later):
+    model = Reader() if isinstance(first, dict) else net()
+    verdict = judged(loss_fn, first, model)
+    assert not verdict.gives_count or residual(verdict, loss_fn, later, model) <= 1e-5
 
 
 def over_lengths(model, batch):

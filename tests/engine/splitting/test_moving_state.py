@@ -325,7 +325,7 @@ def test_a_teacher_in_a_closure_moves_once_for_a_batch():
 
 @pytest.mark.parametrize(
     ("fails", "how", "sentence"),
-    [((2,), {"sliceable": False}, "which it counts in Python"), ((), {"micro_batch": 4}, "Python moves with the data")],
+    [((2,), {"sliceable": False}, "which it counts in Python"), ((), {"micro_batch": 4}, "counts its calls in Python")],
 )
 def test_a_counter_that_is_a_plain_attribute_is_named_where_it_moves_more_than_once_for_a_batch(fails, how, sentence):
     got, told = stepped(Counting(fails=fails), **how)

@@ -1,5 +1,8 @@
 """Whether batches may be split is asked once, and what differs is said in a sentence."""
 
+import math
+import pickle
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -290,6 +293,12 @@ def test_ranks_without_a_sample_have_no_say():
 def test_ranks_that_see_different_means_do_not_split():
     verdict = agreed([LossVerdict(SAMPLE_MEAN, SAMPLES), LossVerdict(LABEL_MEAN, CountRule((1,)))])
     assert verdict.kind == ACROSS and "ranks see different means" in verdict.reason
+
+
+def test_ranks_agree_on_targets_that_are_missing():
+    rule = CountRule((1,), math.nan)
+    told = [pickle.loads(pickle.dumps(LossVerdict(LABEL_MEAN, rule))) for _ in range(2)]
+    assert agreed(told).rule == rule
 
 
 def test_what_moves_on_any_rank_moves():

@@ -17,8 +17,9 @@ from brim.data import Batch, batch_length
 from brim.data.batches.batch import named_tensors, tensor_at
 
 IGNORED = -100
+NEGATIVE = -math.inf  # in a rule: whatever is below zero is ignored, as by ``labels >= 0``
 LABEL_WORDS = ("label", "target", "tgt", "answer")
-MOST_RULES = 40
+MOST_RULES = 60
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class CountRule:
     skips_empty: bool = False
     sums: bool = False  # weights or lengths: their sum is what counts
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From another rank: NaN equals itself only as the same object."""
+        vars(self).update(state, ignored=math.nan if math.isnan(state["ignored"]) else state["ignored"])
+
     def count(self, batch: Batch) -> Tensor | int:
         """The count, on the device where the batch is; the number of samples where a batch lacks the tensor."""
         tensor = None if self.path is None else tensor_at(batch, self.path)
@@ -54,21 +59,38 @@ class CountRule:
         totals: list[float] = counted.reshape(len(counted), -1).sum(1).tolist()
         return totals
 
+    def by_halves(self, batch: Batch) -> tuple[float, float]:
+        """The counts of the first and the second half of the samples."""
+        middle, by_sample = batch_length(batch) // 2, self.by_sample(batch)
+        return sum(by_sample[:middle]), sum(by_sample[middle:])
+
     def counted(self, tensor: Tensor) -> Tensor:
         """Which entries count; of weights, how much."""
         if self.sums:
             return tensor
         shifted = tensor[:, self.shift :] if self.shift and tensor.dim() > 1 else tensor
+        if self.ignored == NEGATIVE:
+            return shifted >= 0
         return ~shifted.isnan() if math.isnan(self.ignored) else shifted != self.ignored
+
+    @property
+    def uncounted(self) -> float:
+        """A value that does not count."""
+        return 0 if self.sums else IGNORED if self.ignored == NEGATIVE else self.ignored
+
+    @property
+    def place(self) -> str:
+        """The tensor, as code."""
+        return "batch" + "".join(f"[{key!r}]" for key in self.path or ())
 
     def __str__(self) -> str:
         if self.path is None:
             return "samples"
         if self.sums:
-            return f"the sum of batch{''.join(f'[{key!r}]' for key in self.path)}"
-        place = "".join(f"[{key!r}]" for key in self.path) or "the batch"
+            return f"the sum of {self.place}"
         late = ", the first position left out" if self.shift else ""
-        return f"entries of batch{place} that are not {self.ignored:g}{late}"
+        what = "negative" if self.ignored == NEGATIVE else f"{self.ignored:g}"
+        return f"entries of {self.place} that are not {what}{late}"
 
 
 SAMPLES = CountRule()
@@ -142,5 +164,7 @@ def _ignored_in(tensor: Tensor, known: Sequence[int]) -> Iterator[float]:
         if tensor.is_floating_point():
             values[math.nan] = None
     elif tensor.dim() > 1:
-        values.update(dict.fromkeys(int(value) for value in tensor.reshape(len(tensor), -1)[:3, -1]))
+        values.update(dict.fromkeys([0, *(int(value) for value in tensor.reshape(len(tensor), -1)[:3, -1])]))
+    if IGNORED in values:  # after those that are one value: where these are alike, the likelier
+        values[NEGATIVE] = None
     yield from values

@@ -183,7 +183,7 @@ class Assembly:
             seed=settings.seed, accumulation=settings.accumulation, bounds=self.bounds, evaluations=evaluations,
             saver=saver, numbers=numbers, findings=findings, log=log, journal=self.journal, callbacks=self.callbacks,
             trainer=trainer, stopping=stopping, final=final, changes=changes, sharded=parts.sharded, lock=opened.lock,
-            thawed=ThawedParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
+            thawed=ThawedParameters(state.trained.may_join, state.optimizer, self._warn("optimizer")),
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run

@@ -3,7 +3,7 @@
 An optimizer that brim makes gets the parameters that are trained at the start: a function of the user's may rely on
 that. ``AdamW(model.parameters())`` would train a layer from the moment on at which a callback thaws it, and so it is
 here: it joins the optimizer when it is thawed, with the settings of its only group, or of the one that rules name for
-it, as if it had been there all along.
+it, as if it had been there all along. What was not frozen and is not held, the function has left out: it stays out.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from brim.engine.components.parameter_groups import LATE
-from brim.engine.run_state.trained_parameters import trained_names
+from brim.engine.run_state.trained_parameters import held_by, trained_names
 from brim.engine.state.weight_names import plain_name
 from brim.errors import ConfigError
 
@@ -22,12 +22,14 @@ MOST_NAMES = 3
 
 
 class ThawedParameters:
-    """``joins``: whether brim made the optimizer; one of the user's own holds what it is to train."""
+    """``may_join``: the parameters that the optimizer is to hold once they are trained."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, joins: bool, warn: Callable[[str], Any]) -> None:
+    def __init__(
+        self, may_join: list[tuple[str, nn.Parameter]], optimizer: Optimizer, warn: Callable[[str], Any]
+    ) -> None:
         self.optimizer = optimizer
         self.warn = warn
-        self._own = list(model.named_parameters()) if joins else []
+        self._own = may_join
         self.waiting = self._not_held()
 
     def restart(self) -> None:
@@ -35,7 +37,7 @@ class ThawedParameters:
         self.waiting = self._not_held()
 
     def _not_held(self) -> list[tuple[str, nn.Parameter]]:
-        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        held = held_by(self.optimizer)
         return [(name, parameter) for name, parameter in self._own if id(parameter) not in held]
 
     def join(self) -> bool:

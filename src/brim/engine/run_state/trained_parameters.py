@@ -32,6 +32,9 @@ class TrainedParameters:
         self.model = model
         self.optimizer = optimizer
         self.joins = joins
+        # What is trained and not held has been left out by the function that made the optimizer.
+        held, named = held_by(optimizer), list(model.named_parameters()) if joins else []
+        self.may_join = [one for one in named if id(one[1]) in held or not one[1].requires_grad]
         # What was trained whenever the run was begun or resumed, before anything of it had run: a script that is
         # resumed comes with the first of them, a model that has been through a part of the run with a later one.
         self._at_starts = [trained_names(model)]
@@ -119,6 +122,11 @@ def set_trained(model: nn.Module, names: list[str]) -> None:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad != (bare(name) in wanted):
             parameter.requires_grad_(bare(name) in wanted)
+
+
+def held_by(optimizer: Optimizer) -> set[int]:
+    """The parameters of all its groups, by identity."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def group_names(model: nn.Module, optimizer: Optimizer) -> Groups:

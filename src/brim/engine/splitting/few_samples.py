@@ -97,7 +97,7 @@ def with_fewer_labels(batch: Batch, rule: CountRule) -> Batch | None:
     if rule.sums:  # lengths are rounded up: none of them becomes 0
         tensor[middle:] = tensor[middle:] * 0.5 if tensor.is_floating_point() else (tensor[middle:] + 1) // 2
         return made
-    if tensor.dim() == 1:
+    if tensor.numel() == len(tensor):  # a label for each sample
         tensor[middle + 1 :] = rule.ignored
         return made if len(tensor) - middle > 1 else None
     rows = tensor.reshape(len(tensor), -1)

@@ -20,7 +20,7 @@ from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.splitting.kept_weights import kept_weights
-from brim.engine.splitting.loss_verdict import MovingState
+from brim.engine.splitting.loss_verdict import IN_PYTHON, MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
 from brim.float32_products import float32_products
 from brim.replaced import replaced
@@ -178,17 +178,28 @@ class GradientTrial:
             self.compute(batch)
         return noted.handed
 
-    def depends_on_calls(self, batch: Batch, gradients: Gradients) -> bool:
-        """Whether the loss depends on how often it was called: it counts its calls in Python, and uses the count."""
+    def kept_in_python(self, batch: Batch, gradients: Gradients) -> MovingState | None:
+        """What the loss keeps in Python and computes with: a count of its calls, or something that follows the data."""
         rows = torch.arange(batch_length(batch))
         try:
-            self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows))
-            self.snapshot.find_moves()
-            self.snapshot.restore()  # but not what is kept in Python
-            again = self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows), starts_over=False)[0]
+            after_all = self._gradient_after(rows, batch, gradients)
         except Exception:  # what fails when it is called again would fail in earnest too, and be seen there
-            return False
-        return residual_of(gradients.whole, [again], [1]) > 1e-5
+            return None
+        if residual_of(gradients.whole, [after_all], [1]) <= 1e-5:
+            return None
+        try:
+            after_half = self._gradient_after(rows[: len(rows) // 2], batch, gradients)
+        except Exception:
+            return MovingState(IN_PYTHON, follows_data=True)
+        return MovingState(IN_PYTHON, follows_data=residual_of(after_all, [after_half], [1]) > 1e-5)
+
+    def _gradient_after(self, earlier: Tensor, batch: Batch, gradients: Gradients) -> Tensor:
+        """The gradient of the batch in a second call, after one of these rows."""
+        rows = torch.arange(batch_length(batch))
+        self._gradient(select_rows(batch, earlier), gradients.draws.replaying(earlier))
+        self.snapshot.find_moves()
+        self.snapshot.restore()  # but not what is kept in Python
+        return self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows), starts_over=False)[0]
 
     def draws_outside_torch(self, batch: Batch) -> bool:
         """Whether the loss draws from the generators of numpy or of Python's ``random``."""

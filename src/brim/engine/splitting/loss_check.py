@@ -1,5 +1,6 @@
 """The decision what a loss is a mean over, from gradients of a few samples and of parts of them."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -22,7 +23,6 @@ from brim.engine.splitting import few_samples
 from brim.engine.splitting.gradient_trial import Gradients, GradientTrial, residual_of
 from brim.engine.splitting.loss_verdict import (
     ACROSS,
-    IN_PYTHON,
     LABEL_MEAN,
     OWN_COUNT,
     SAMPLE_MEAN,
@@ -33,7 +33,7 @@ from brim.engine.splitting.loss_verdict import (
 from brim.engine.splitting.same_draws import CannotSplit
 from brim.errors import BrimError, said
 
-MOST_VARIANTS = 12
+MOST_VARIANTS = 16
 MOST_TRIES = 4  # with other samples, where some tell too little
 TOLERANCE = 1e-5  # of the gradient's norm: single precision rounds less
 NOISE = 10  # times what another order of the same samples changes
@@ -132,10 +132,10 @@ class _LossTest:
                 return self._of_zero_gradient()
             if not gradients.is_finite:
                 return LossVerdict(UNKNOWN, reason="the gradient of a few samples is not finite")
-            depends_on_calls = self.trial.depends_on_calls(self.few, gradients)
-            counter = (MovingState(IN_PYTHON, follows_data=True),) if depends_on_calls else ()
+            kept = self.trial.kept_in_python(self.few, gradients)
+            counter = () if kept is None else (kept,)
             try:
-                found = self._test_counts(gradients, depends_on_calls)
+                found = self._test_counts(gradients, depends_on_calls=kept is not None)
             except _Inconclusive as few:
                 few.verdict = self._with_others(few.verdict, gradients, counter)
                 raise
@@ -210,18 +210,22 @@ class _LossTest:
             left = [] if found is None else self._consistent_rules(changed, found)
             if found is not None and not left and self._occurs(rule):
                 became = "smaller" if rule.sums else rule.ignored
-                what = f"it counts neither samples nor labels once some of {_place(rule)} are {became}"
+                what = f"it counts neither samples nor labels once some of {rule.place} are {became}"
                 return LossVerdict(ACROSS, reason=what, residual=self._smallest_residual(changed, found))
             if left and SAMPLES not in left:
                 return self._label_mean(self._single_rule(left))
         return self._samples_or_unknown()
 
     def _occurs(self, rule: CountRule) -> bool:
-        """Whether what was put there occurs: in these samples, or sooner or later, as other lengths and False do."""
+        """Whether what was put there occurs: in these samples, or sooner or later, as other lengths and False do.
+
+        NaN does as well, for a loss that it leaves finite was written for it.
+        """
         tensor = tensor_at(self.few, rule.path or ())
         if tensor is None:
             return False
-        return rule.sums or tensor.dtype == torch.bool or not bool(rule.counted(tensor).all())
+        may_occur = rule.sums or tensor.dtype == torch.bool or math.isnan(rule.ignored)
+        return may_occur or not bool(rule.counted(tensor).all())
 
     def _gradients_of(self, changed: Batch) -> Gradients | None:
         """The gradients of samples that were changed; None where what was put there cannot stand there."""
@@ -243,7 +247,7 @@ class _LossTest:
         found = None if self.others is None else self._gradients_of(self.trial.adapted(self.others))
         if self.others is None or found is None or found.is_zero:
             return verdict
-        both = _counts_of_halves(verdict.rule, self.others)
+        both = verdict.rule.by_halves(self.others)
         residual = found.residual(both)
         return verdict if not all(both) or residual <= self._tolerance else _across(residual)
 
@@ -266,7 +270,7 @@ class _LossTest:
         assert tensor is not None
         if rule.sums and not tensor.is_floating_point():  # a length of 0 may be an index before the first place
             return LossVerdict(LABEL_MEAN, rule)
-        value = 0 if rule.sums else rule.ignored
+        value = rule.uncounted
         if not self._may_hold(rule.path or (), tensor, value):
             return LossVerdict(LABEL_MEAN, replace(rule, skips_empty=True))
         tensor.fill_(value)
@@ -321,9 +325,13 @@ class _LossTest:
         return known is not None and (path in known.unchecked or (value < 0 and path in known.never_negative))
 
     def _variants(self) -> Iterator[tuple[Batch, CountRule]]:
-        """The same samples with fewer labels, by the rules that are possible: each tensor and value once."""
+        """The same samples with fewer labels, by the rules that are possible: each tensor and value once.
+
+        Labels come first, and what any tensor may ignore before what stands at the ends of this one's rows.
+        """
         seen: set[tuple[Any, ...]] = set()
-        for rule in sorted(self._rules[1:], key=lambda rule: not is_named_label(rule.path or ())):
+        may_be_chance = {one: one.ignored > 0 and one.ignored not in self.ignored for one in self._rules}
+        for rule in sorted(self._rules[1:], key=lambda one: (not is_named_label(one.path or ()), may_be_chance[one])):
             tensor, key = tensor_at(self.few, rule.path or ()), (rule.path, str(rule.ignored), rule.sums)
             if key in seen or tensor is None or not (rule.sums or _takes(tensor, rule.ignored)):
                 continue
@@ -335,7 +343,7 @@ class _LossTest:
 
     def _consistent_rules(self, batch: Batch, gradients: Gradients) -> list[CountRule]:
         """The counts whose residual is within tolerance. One that is zero for a half cannot be tested."""
-        tested = [(rule, *_counts_of_halves(rule, batch)) for rule in self._rules]
+        tested = [(rule, *rule.by_halves(batch)) for rule in self._rules]
         found = [rule for rule, *counts in tested if all(counts) and gradients.residual(counts) <= self._tolerance]
         if not found and not all(all(counts) for _, *counts in tested):
             raise _Inconclusive(_across(gradients.residual([1, 1])))
@@ -343,7 +351,7 @@ class _LossTest:
 
     def _smallest_residual(self, batch: Batch, gradients: Gradients) -> float:
         """The residual of the count that comes nearest."""
-        tested = [_counts_of_halves(rule, batch) for rule in self._rules]
+        tested = [rule.by_halves(batch) for rule in self._rules]
         return min(gradients.residual(counts) for counts in tested if all(counts))
 
 
@@ -365,11 +373,6 @@ def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
             return isinstance(loss.plain(select_rows(batch, torch.tensor([0]))), Loss)
     except Exception:  # not even that: then nothing is known
         return False
-
-
-def _counts_of_halves(rule: CountRule, batch: Batch) -> tuple[float, float]:
-    middle, by_sample = batch_length(batch) // 2, rule.by_sample(batch)
-    return sum(by_sample[:middle]), sum(by_sample[middle:])
 
 
 def _across(residual: float) -> LossVerdict:
@@ -396,7 +399,3 @@ def _is_transformers(model: nn.Module | None) -> bool:
     parts = [model, *[getattr(model, name, None) for name in ("base_model", "model")]]
     kinds = [base for part in parts if isinstance(part, nn.Module) for base in type(part).__mro__]
     return any(kind.__module__.startswith("transformers.") for kind in kinds)
-
-
-def _place(rule: CountRule) -> str:
-    return "batch" + "".join(f"[{key!r}]" for key in rule.path or ())

@@ -18,7 +18,7 @@ from brim.engine.oom.snapshot import named_modules_of
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.splitting.few_samples import enough_samples
 from brim.engine.splitting.loss_check import judge_loss
-from brim.engine.splitting.loss_verdict import ACROSS, UNKNOWN, LossVerdict
+from brim.engine.splitting.loss_verdict import ACROSS, IN_PYTHON, UNKNOWN, LossVerdict, MovingState
 from brim.engine.splitting.steady_state import SteadyState
 from brim.errors import some_of
 
@@ -137,14 +137,23 @@ class Splitting:
         steady = [named[state.name] for state in moving if not state.follows_data and state.name in named]
         return SteadyState(steady) if steady else None
 
-    def differences(self, parts: str, only_hooks: bool = False) -> list[str]:
-        """Sentences about what is not that of the whole batch where ``parts`` of it are computed ("micro-batches")."""
+    def differences(self, parts: str, only_hooks: bool = False, called_once: bool = False) -> list[str]:
+        """Sentences about what is not that of the whole batch where ``parts`` of it are computed ("micro-batches").
+
+        ``called_once``: each process calls the loss once for a batch.
+        """
         found = []
         following = [s.name for s in (self.verdict.moving if self.verdict else ()) if s.follows_data]
         if following and not only_hooks:
             found.append(
                 f"{some_of(following, MOST_NAMES)} moves with the data in every forward pass, so with {parts} it "
                 "becomes something else than with the whole batch"
+            )
+        counts = self.verdict is not None and MovingState(IN_PYTHON, follows_data=False) in self.verdict.moving
+        if counts and not only_hooks and not called_once:
+            found.append(
+                f"the loss counts its calls in Python and computes with the count, and with {parts} it is called more "
+                "often than with the whole batch, so this is another training; keep the count in a buffer"
             )
         hooked = self.hooked()
         if hooked:

@@ -134,7 +134,7 @@ class SplittingCheck:
         parts = f"the parts of {world} ranks" if world > 1 else f"micro-batches of {size}"
         told = [*self._of_loss(accumulated), self.between.mixture(batches)]
         if is_cut or world > 1:
-            told += (self.between if world > 1 else splitting).differences(parts)
+            told += (self.between if world > 1 else splitting).differences(parts, called_once=not is_cut)
             told.append(self.between.drift() if world > 1 else None)
         elif splitting.hooked() and not splitting.sliceable:
             told += splitting.differences("each batch", only_hooks=True)
