@@ -1,3 +1,4 @@
+import ctypes
 import gc
 import inspect
 import pickle
@@ -200,6 +201,17 @@ def test_the_main_thread_is_sampled_until_it_is_stopped():
     assert all(thread.name != "brim-doctor" for thread in threading.enumerate())
     lines = sampler.seen()
     assert abs(sum(line.share for line in lines) - 1) < 1e-9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems wake threads on time")
+def test_the_thread_that_looks_is_woken_on_time():
+    slack = []
+    sampler = LineSampler(lambda: slack.append(ctypes.CDLL(None).prctl(30)) or False)  # PR_GET_TIMERSLACK
+    sampler.start()
+    while not slack:
+        time.sleep(0.001)
+    sampler.stop()
+    assert slack[0] == 1 < ctypes.CDLL(None).prctl(30)
 
 
 def test_a_thread_that_trains_is_sampled_wherever_the_main_one_waits():

@@ -23,7 +23,7 @@ from brim.doctor.watching.lines.source_lines import (
     stack,
     text_of,
 )
-from brim.doctor.watching.lines.thread_state import Spent, ThreadState, thread_state
+from brim.doctor.watching.lines.thread_state import Spent, ThreadState, thread_state, wake_on_time
 
 INTERVAL = 0.002
 # A thread that wants to run gets its turn after this long. Python's 5 ms would move samples from Python code to the
@@ -136,6 +136,7 @@ class LineSampler:
                 places[found.f_code] = line_of(found)
 
     def _sample(self) -> None:
+        wake_on_time()
         state = self._state
         before, collected = time.perf_counter(), self._garbage()
         last: Sample = ("garbage", None, None)
