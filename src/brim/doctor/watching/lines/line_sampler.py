@@ -50,6 +50,8 @@ BY_FILE = (
                  "/torchmetrics/", "/sklearn/metrics/", "/matplotlib/", "/trackio/")),
     ("checkpoint", ("/torch/serialization.py", "/safetensors/", "/distributed/checkpoint/")),
     ("optimizer", ("/torch/optim/",)),
+    # An optimizer's step and a loader's batch are names for a profiler, too: those are none of its work.
+    ("profiler", ("/torch/profiler/", "/torch/autograd/profiler")),
     ("backward", ("/torch/autograd/",)),
 )  # fmt: skip
 
