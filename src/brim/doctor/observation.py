@@ -11,7 +11,8 @@ class LineTime:
 
     line: str  # "train.py:31"
     text: str  # the source of that line
-    kind: str  # loader, data, forward, backward, optimizer, evaluation, logging, checkpoint, garbage or python
+    # loader, data, forward, backward, optimizer, evaluation, logging, checkpoint, profiler, garbage or python
+    kind: str
     share: float
 
 
@@ -149,7 +150,7 @@ class Profile:
 class LiveTrial:
     """A setting that was changed while the script went on, on the same few batches."""
 
-    name: str  # "threads", "foreach", "fused"
+    name: str  # "threads", "fused", "drop-gradients", "no-anomaly-detection"
     value: int
     step: float  # seconds with it
     before: float  # seconds without it, measured around it
@@ -182,6 +183,7 @@ class Host:
     recompiles: int = 0
     compile_gave_up: bool = False  # after so many shapes that torch runs the code uncompiled
     autocast: bool = False
+    finds_anomalies: bool = False  # autograd looks for NaN in every backward pass
     tf32: bool = False
     cudnn_benchmark: bool = False
     data_parallel: int = 0  # GPUs under nn.DataParallel

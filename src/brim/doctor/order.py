@@ -25,6 +25,7 @@ class Cures:
     threads: int | None = None
     fused_optimizer: bool = False
     freeze_garbage: bool = False
+    no_anomaly_detection: bool = False
     compile: bool = False
     # These change the numbers, and are tried on request only.
     tf32: bool = False

@@ -36,3 +36,15 @@ def test_threads_are_set_after_the_imports_or_where_they_are_set(suggested):
     assert suggested("from torch import nn\noptimizer.step()\n\n", wanted, lines=lines) is None
     made = suggested("import torch\ntorch.set_num_threads(8)\noptimizer.step()\n", wanted, lines=lines)
     assert "set_num_threads(1)" in made and "set_num_threads(8)" not in made
+
+
+def test_anomaly_detection_is_switched_off_where_it_is_switched_on(suggested):
+    text = (
+        "torch.autograd.set_detect_anomaly(True)\nwith autograd.detect_anomaly(check_nan=False):\n    loss.backward()\n"
+        "L.Trainer(max_epochs=3, detect_anomaly=True)\n"
+    )
+    assert suggested(text, finding("anomaly-detection")) == (
+        "torch.autograd.set_detect_anomaly(False)\nwith autograd.set_detect_anomaly(False):\n    loss.backward()\n"
+        "L.Trainer(max_epochs=3, detect_anomaly=False)\n"
+    )
+    assert not suggested("torch.autograd.set_detect_anomaly(args.debug)\n", finding("anomaly-detection"))

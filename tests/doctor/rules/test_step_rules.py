@@ -39,7 +39,12 @@ def test_filling_gradients_with_zeros_is_told_where_it_takes_time():
 
 @pytest.mark.parametrize(
     ("kind", "cause"),
-    [("logging", "logging-every-step"), ("checkpoint", "checkpoint-in-the-loop"), ("python", "host-work-in-the-loop")],
+    [
+        ("logging", "logging-every-step"),
+        ("checkpoint", "checkpoint-in-the-loop"),
+        ("python", "host-work-in-the-loop"),
+        ("profiler", "profiler-in-the-loop"),
+    ],
 )
 def test_work_beside_the_training_is_told_with_its_line(kind, cause):
     lines = (LineTime("train.py:8", "log(loss)", kind, 0.2), LineTime("train.py:9", "more()", kind, 0.1))
@@ -102,3 +107,22 @@ def test_a_host_that_sleeps_launches_nothing_unless_it_has_no_core():
 def test_an_ordinary_step_has_no_fault():
     seen = observed(profile=profiled(), optimizers=(adam(),))
     assert found(seen, shares(seen)) == []
+
+
+def test_what_backward_takes_to_add_to_zeros_belongs_to_filling_them():
+    fills = adam(zeroes_gradients=True, zero_grad_seconds=0.0001)
+    assert found(observed(optimizers=(fills,))) == []
+    (finding,) = found(observed(optimizers=(fills,), trials=(LiveTrial("drop-gradients", 1, 0.006, 0.01),)))
+    assert finding.cause == "zero-grad-fills" and finding.share == pytest.approx(0.4)
+
+
+def test_anomaly_detection_is_told_with_what_its_trial_saved():
+    def seen(*steps):
+        trials = tuple(LiveTrial("no-anomaly-detection", 1, step, 0.01) for step in steps)
+        return observed(host={"finds_anomalies": True}, trials=trials)
+
+    (finding,) = found(seen(0.002))
+    assert finding.cause == "anomaly-detection" and finding.gain == pytest.approx(5)
+    assert finding.cures == Cures(no_anomaly_detection=True)
+    (not_tried,) = found(seen())
+    assert not_tried.gain is None and found(seen(0.0099)) == []

@@ -25,6 +25,7 @@ HOOKED = [
     (safetensors, ["safe_open"]),
     (safetensors.torch, ["save_file", "save_model", "safe_open"]),
     (torch.autograd, ["backward"]),
+    (torch.autograd.profiler.profile, ["__init__"]),
     (Optimizer, ["zero_grad"]),
     (DataLoader, ["__init__", "__iter__", "_get_iterator"]),
     (loaders._BaseDataLoaderIter, ["__next__"]),

@@ -36,3 +36,35 @@ def test_all_optimizers_of_a_script_are_fused_at_once():
     assert all(optimizer.param_groups[0]["fused"] for optimizer in pair)
     setting.end()
     assert not any(optimizer.param_groups[0]["fused"] for optimizer in pair)
+
+
+def test_gradients_that_are_filled_with_zeros_are_dropped_for_a_trial():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight])
+    *_, setting = settings_to_try([optimizer], 2, "cuda", zeroes=True)
+    weight.grad = torch.ones(2)
+    setting.begin()
+    optimizer.zero_grad(set_to_none=False)
+    assert setting.name == "drop-gradients" and weight.grad is None
+    setting.end()
+    weight.grad = torch.ones(2)
+    optimizer.zero_grad(set_to_none=False)
+    assert weight.grad is not None
+
+
+def test_anomaly_detection_is_off_for_a_trial_though_each_step_switches_it_on():
+    def is_on():
+        with torch.autograd.set_detect_anomaly(True):
+            return torch.is_anomaly_enabled()
+
+    (setting,) = settings_to_try([], 2, "cuda", finds_anomalies=True)
+    for _ in range(2):  # there are several rounds
+        setting.begin()
+        assert not is_on()
+        setting.end()
+        assert is_on() and not torch.is_anomaly_enabled()
+    with torch.autograd.set_detect_anomaly(True):
+        setting.begin()
+        assert not torch.is_anomaly_enabled()
+        setting.end()
+        assert torch.is_anomaly_enabled()

@@ -204,3 +204,20 @@ def test_steps_in_a_forked_process_are_not_watched(watching):
     assert watch.steps == 0 and watch.is_here
     watch.process += 1
     assert not watch.is_here
+
+
+def test_a_script_that_profiles_itself_is_not_profiled_by_another(watching):
+    watch = watching(OBSERVE)
+    with pytest.raises(Enough), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        train(net(), batches(), 10_000)
+    seen = watch.observation("measured")
+    assert seen.profile is None and seen.ceiling is not None and "profiled" not in dict(watch.told)
+    assert "the script's own profiler runs" in seen.notes[0]
+
+
+def test_autograd_that_looks_for_anomalies_is_seen(watching):
+    watch = watching(OBSERVE)
+    with pytest.raises(Enough), torch.autograd.set_detect_anomaly(True):
+        train(net(), batches(), 10_000)
+    seen = watch.observation("measured")
+    assert seen.host.finds_anomalies and [trial.name for trial in seen.trials] == ["no-anomaly-detection"]

@@ -2,6 +2,7 @@
 
 import torch
 
+from brim.doctor.cures.anomaly_detection import switch_off_anomaly_detection
 from brim.doctor.cures.batch_moves import BatchMoves
 from brim.doctor.cures.batched_columns import fetch_columns_at_once
 from brim.doctor.cures.compiled import compile_after_first_step
@@ -26,6 +27,8 @@ def apply_cures(cures: Cures) -> None:
         fuse_at_first_step()
     if cures.freeze_garbage:
         freeze_garbage_at_first_step()
+    if cures.no_anomaly_detection:
+        switch_off_anomaly_detection()
     if cures.compile:
         compile_after_first_step(cures.bf16)
     if cures.tf32:

@@ -30,6 +30,24 @@ def with_dropped_gradients(source: Source) -> list[Edit]:
     return _needed(edits)
 
 
+def without_anomaly_detection(source: Source) -> list[Edit]:
+    """``set_detect_anomaly(False)``, which is a context, too, and ``detect_anomaly=False`` of a trainer."""
+    edits = []
+    for call in source.calls():
+        name, asked = called(call), [keyword for keyword in call.keywords if keyword.arg == "detect_anomaly"]
+        if name == "detect_anomaly" and isinstance(call.func, ast.Attribute):
+            prefix = source.segment(call.func.value)
+            edits.append(Edit(source.start(call), source.end(call), f"{prefix}.set_detect_anomaly(False)"))
+        elif name == "set_detect_anomaly" and call.args:
+            asked.append(ast.keyword("", call.args[0]))
+        edits += [
+            Edit(source.start(one.value), source.end(one.value), "False")
+            for one in asked
+            if isinstance(one.value, ast.Constant) and one.value.value is True
+        ]
+    return _needed(edits)
+
+
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 

@@ -15,6 +15,7 @@ from brim.doctor.edits.steps import (
     with_fused,
     with_tf32,
     with_threads,
+    without_anomaly_detection,
 )
 from brim.doctor.observation import Observation
 from brim.doctor.order import Cures
@@ -110,6 +111,8 @@ def _changes(seen: Observation, finding: Finding) -> list[_Change]:
         return [_Change(None, lambda source, _: with_fused(source, names))]
     if finding.cause == "zero-grad-fills":
         return [_Change(None, lambda source, _: with_dropped_gradients(source))]
+    if finding.cause == "anomaly-detection":
+        return [_Change(None, lambda source, _: without_anomaly_detection(source))]
     if finding.cause in ("copy-not-pinned", "copy-not-overlapped"):
         return [*_pinned(seen), *_copies(seen)]
     if finding.cause in ("logging-every-step", "sync-in-the-loop"):

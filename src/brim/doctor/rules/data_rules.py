@@ -11,7 +11,7 @@ OWN_DATA = 0.1  # of a step: an index into a tensor is no fault
 TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
 # Seconds a sample: indexing, and converting and collating each of its tensors; more is work of its own.
 QUICK_SAMPLE, QUICK_TENSOR = 60e-6, 15e-6
-SLOW_COLLATE, MOST_OF_IT = 30e-6, 0.7  # seconds a sample, stacking rows takes less; of what a batch costs
+SLOW_COLLATE, MOST_OF_IT = 15e-6, 0.7  # seconds a sample, stacking rows takes less; of what a batch costs
 QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
 EVERY_STEP = 0.9  # epochs by steps
 FEWEST_EPOCHS = 5

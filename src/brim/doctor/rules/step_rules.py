@@ -7,6 +7,7 @@ from brim.doctor.shares import Shares
 
 LAUNCH_BOUND = 0.5
 ZEROING = 0.03
+CLEARLY = 0.95  # of the time without a setting
 SLOW_CALL = 250e-6  # seconds of the host an operator: more is not calling it, but something else
 EVALUATION = 0.25
 MANY_SHAPES = 4  # of batches
@@ -18,6 +19,8 @@ BESIDE = {
     " background"),
     "python": ("host-work-in-the-loop", "the loop does work beside the training between steps",
                "what is no part of the training can be moved out of the loop, or done every 50 steps"),
+    "profiler": ("profiler-in-the-loop", "torch's profiler was left on, and writes down every step",
+                 "profile some steps only (torch.profiler.schedule(..., repeat=1)), or take it out"),
 }  # fmt: skip
 
 
@@ -27,16 +30,18 @@ def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
         return []
     explained = _optimizers(seen) + those_found(*(_besides_training(seen, kind) for kind in BESIDE))
     last = _recompiled(seen, shares) or _too_small(seen, shares, explained)
-    return explained + those_found(_evaluation(seen), last)
+    return explained + those_found(_evaluation(seen), _anomalies(seen), last)
 
 
 def _optimizers(seen: Observation) -> list[Finding]:
     assert seen.timed is not None
     step = seen.timed.step
     found = []
+    dropped = _saved(seen, "drop-gradients")
     for optimizer in seen.optimizers:
-        if optimizer.zeroes_gradients and optimizer.zero_grad_seconds >= ZEROING * step:
-            found.append(_zeroing(optimizer, step))
+        share = max(optimizer.zero_grad_seconds / step, dropped)
+        if optimizer.zeroes_gradients and share >= ZEROING:
+            found.append(_zeroing(optimizer, step, share))
     largest = max(seen.optimizers, key=lambda optimizer: optimizer.seconds, default=None)
     trial = next((trial for trial in seen.trials if trial.name == "fused" and trial.step > 0), None)
     if largest is None or trial is None:
@@ -44,7 +49,7 @@ def _optimizers(seen: Observation) -> list[Finding]:
     # Not more than the updates take: the rest of the difference is noise.
     updates = sum(optimizer.seconds for optimizer in seen.optimizers)
     share = min(trial.saved_of(seen.timed), updates / step)
-    if share >= WORTH_TELLING and trial.step < 0.95 * trial.before:
+    if share >= WORTH_TELLING and trial.step < CLEARLY * trial.before:
         found.append(_not_fused(largest, trial, updates, share, step))
     return found
 
@@ -62,13 +67,37 @@ def _not_fused(optimizer: OptimizerSeen, trial: LiveTrial, updates: float, share
     )
 
 
-def _zeroing(optimizer: OptimizerSeen, step: float) -> Finding:
-    share = optimizer.zero_grad_seconds / step
+def _saved(seen: Observation, setting: str) -> float:
+    """The part of the step that a setting clearly saved while the script went on."""
+    assert seen.timed is not None
+    trials = (trial for trial in seen.trials if trial.name == setting and 0 < trial.step < CLEARLY * trial.before)
+    return max((trial.saved_of(seen.timed) for trial in trials), default=0.0)
+
+
+def _anomalies(seen: Observation) -> Finding | None:
+    """Autograd looks for NaN. What that takes is measured where there was a trial of it."""
+    was_tried = any(trial.name == "no-anomaly-detection" for trial in seen.trials)
+    share = _saved(seen, "no-anomaly-detection")
+    if not seen.host.finds_anomalies or (was_tried and share < WORTH_TELLING):
+        return None
+    less = f"takes {percent(share)} less, tried in turns" if was_tried else "is faster, but it was not tried"
+    return Finding(
+        cause="anomaly-detection",
+        what="autograd's anomaly detection is on: it keeps a traceback of every operator, and seeks NaN in gradients",
+        evidence=f"without it the step {less}",
+        cure="switch it on to find a NaN, and off again: no detect_anomaly() in a training that works",
+        share=share,
+        gain=gain_of(share) if was_tried else None,
+        cures=Cures(no_anomaly_detection=True),
+    )
+
+
+def _zeroing(optimizer: OptimizerSeen, step: float, share: float) -> Finding:
     return Finding(
         cause="zero-grad-fills",
         what="zero_grad(set_to_none=False) fills every gradient with zeros, and backward adds to them",
-        evidence=f"{milliseconds(optimizer.zero_grad_seconds)} a step for {optimizer.tensors} tensors,"
-        f" {percent(share)} of it",
+        evidence=f"zero_grad takes {milliseconds(optimizer.zero_grad_seconds)} a step for {optimizer.tensors} tensors;"
+        f" with what backward takes to add, {percent(share)} of it",
         cure="zero_grad(): gradients are dropped, and backward writes new ones",
         share=share,
         gain=gain_of(share),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from brim.doctor.cures.anomaly_detection import switch_off_anomaly_detection
 from brim.doctor.cures.first_step import can_be_fused
 
 MANY_TENSORS = 8  # below, another form of the update has nothing to gain
@@ -23,15 +24,19 @@ class TriedSetting:
     end: Callable[[], None]
 
 
-def settings_to_try(optimizers: list[Optimizer], cores: int, device: str) -> list[TriedSetting]:
-    """What is worth a trial here."""
+def settings_to_try(
+    optimizers: list[Optimizer], cores: int, device: str, zeroes: bool = False, finds_anomalies: bool = False
+) -> list[TriedSetting]:
+    """What is worth a trial here: gradients that are dropped where they are filled with zeros, too."""
     found = []
     if device == "cpu":
         now = torch.get_num_threads()
         counts = {1, cores} if now > cores else {1}
         found += [_threads(count, now) for count in sorted(counts - {now})]
     fusible = [optimizer for optimizer in optimizers if _count(optimizer) >= MANY_TENSORS and can_be_fused(optimizer)]
-    return [*found, *([_fused(fusible)] if fusible else [])]
+    found += [_fused(fusible)] if fusible else []
+    found += [_without_zeros()] if zeroes else []
+    return [*found, *([_without_anomaly_detection()] if finds_anomalies else [])]
 
 
 def _threads(count: int, now: int) -> TriedSetting:
@@ -55,6 +60,26 @@ def _fused(optimizers: list[Optimizer]) -> TriedSetting:
             group.update(before)
 
     return TriedSetting("fused", 1, begin, end)
+
+
+def _without_zeros() -> TriedSetting:
+    """``zero_grad(set_to_none=False)`` as the default: what backward passes take to add is saved, too."""
+    zero_grad = Optimizer.zero_grad
+
+    def begin() -> None:
+        Optimizer.zero_grad = lambda self, set_to_none=True: zero_grad(self)  # type: ignore[method-assign]
+
+    def end() -> None:
+        Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
+    return TriedSetting("drop-gradients", 1, begin, end)
+
+
+def _without_anomaly_detection() -> TriedSetting:
+    undo: list[Callable[[], None]] = []
+    return TriedSetting(
+        "no-anomaly-detection", 1, lambda: undo.append(switch_off_anomaly_detection()), lambda: undo.pop()()
+    )
 
 
 def _move_counts(optimizer: Optimizer, to_device: bool) -> None:

@@ -22,6 +22,27 @@ class Profiler:
         self._profile = profile(activities=activities)
         self._forward: Any = None
         self._is_marked = False  # the first call of a module in this step
+        self._others = 0  # profilers that the script has made
+
+    def install(self) -> None:
+        """Notice other profilers: two at once crash."""
+        kineto = torch.autograd.profiler.profile
+        make = kineto.__init__
+
+        def made(profiler: Any, *arguments: Any, **options: Any) -> None:
+            self._others += 1
+            make(profiler, *arguments, **options)
+
+        kineto.__init__ = made  # type: ignore[method-assign, assignment]
+
+    def begin_window(self) -> None:
+        """From here on, profilers count."""
+        self._others = 0
+
+    @property
+    def has_other(self) -> bool:
+        """Whether the script profiles itself."""
+        return self._others > 0 or torch._C._autograd._profiler_enabled()
 
     def start(self) -> None:
         self._profile.start()

@@ -102,6 +102,7 @@ class ScriptWatch:
         self.loaders.install()
         self.optimizers.install()
         self.processes.install()
+        self.profiler.install()
         os.register_at_fork(after_in_child=self.leave_process)
         self.enter(self.stages[0])
 
@@ -219,6 +220,7 @@ class ScriptWatch:
         elif stage.name == TIMED:
             self.loaders.begin_window()
             self.optimizers.begin_window()
+            self.profiler.begin_window()
             self._graphs = compiled_graphs()
             self._backwards_before = self.optimizers.backwards
             self._children_before = children_seconds()
@@ -249,6 +251,10 @@ class ScriptWatch:
         elif stage.name == SAMPLED:
             self.sampler.stop()
             self.tensors.remove()
+            if self.profiler.has_other:
+                self.notes.append("the script's own profiler runs, and leaves no room for another: shares are rough")
+                self.stages = [each for each in self.stages if each.name != PROFILED]
+                self._plan_the_rest()
         elif stage.name == PROFILED:
             self.profile = self.profiler.stop()
             self._plan_the_rest()
@@ -275,7 +281,10 @@ class ScriptWatch:
 
     def _plan_the_rest(self) -> None:
         """Without a loader there is nothing to replay. Trials follow."""
-        settings = settings_to_try(self.optimizers.stepping, usable_cores(), self._device())
+        zeroes = any(optimizer.zeroes_gradients for optimizer in self.optimizers.seen())
+        settings = settings_to_try(
+            self.optimizers.stepping, usable_cores(), self._device(), zeroes, self.optimizers.finds_anomalies
+        )
         has_ceiling = self.loaders.train is not None
         if not has_ceiling:
             self.stages = [stage for stage in self.stages if stage.name != CEILING]
@@ -325,6 +334,7 @@ class ScriptWatch:
             recompiles=self._recompiles,
             compile_gave_up=_has_given_up(),
             autocast=self.calls.autocast,
+            finds_anomalies=self.optimizers.finds_anomalies,
             tf32=on_gpu and torch.get_float32_matmul_precision() != "highest",
             cudnn_benchmark=torch.backends.cudnn.benchmark,
             data_parallel=self.calls.data_parallel,

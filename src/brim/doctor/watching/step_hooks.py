@@ -47,6 +47,7 @@ class StepHooks:
         self.losses: list[torch.Tensor] = []
         self.backwards = 0
         self.device = "cpu"  # of the last loss
+        self.finds_anomalies = False  # in backward passes of the window
         self._began = self._backward_ended = 0.0
 
     def install(self) -> None:
@@ -59,6 +60,7 @@ class StepHooks:
         """From here on, seconds are those of the window that is reported."""
         for watched in self.optimizers.values():
             watched.seconds, watched.zero_grad, watched.steps = 0.0, 0.0, 0
+        self.finds_anomalies = False
 
     @property
     def stepping(self) -> list[Optimizer]:
@@ -100,6 +102,7 @@ class StepHooks:
                 return
             hooks._backward_ended = time.perf_counter()
             hooks.backwards += 1
+            hooks.finds_anomalies |= torch.is_anomaly_enabled()
             hooks.loaders.on_backward()
             hooks.on_backward()
             loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)

@@ -1,5 +1,7 @@
+import ctypes
 import gc
 import inspect
+import os
 import pickle
 import sys
 import threading
@@ -172,6 +174,46 @@ def test_a_batch_that_a_generator_makes_on_the_line_of_the_model_is_data():
     assert kinds[-2:] == ["data", "forward"]  # the loop is known from the first step on
 
 
+def test_a_batch_that_is_made_on_the_line_of_the_whole_step_is_data():
+    sampler, kinds = LineSampler(lambda: False), {}
+
+    def look():
+        kinds[sys._getframe(1).f_code.co_name] = sampler.classify(sys._getframe(1))[0]
+
+    def collect():
+        look()
+
+    def shown(loss):
+        look()
+
+    def train_step(batch):
+        look()
+        sampler.note_forward(sys._getframe())
+        code, line = sys._getframe(1).f_code, sys._getframe(1).f_lineno
+        sampler._loops = {code: loop_lines(code, line, line)}
+
+    def train():
+        for _ in range(2):
+            shown(train_step(collect()))
+
+    train()
+    assert kinds == {"collect": "data", "train_step": "forward", "shown": "forward"}
+
+
+def test_weights_that_are_listed_are_not_saved():
+    sampler, kinds = LineSampler(lambda: False), []
+
+    def _save_to_state_dict():
+        kinds.append(sampler.classify(sys._getframe())[0])
+
+    def save_to_disk():
+        kinds.append(sampler.classify(sys._getframe())[0])
+
+    _save_to_state_dict()
+    save_to_disk()
+    assert kinds == ["forward", "checkpoint"]
+
+
 def test_whatever_is_done_to_save_is_saving(tmp_path):
     def save_checkpoint(call):
         Module()(call)
@@ -183,9 +225,12 @@ def test_whatever_is_done_to_save_is_saving(tmp_path):
         with (tmp_path / "a.pkl").open("wb") as file:
             pickle.dump(call(), file)
 
+    def record_the_best(call):
+        os.replace(tmp_path / "a.npy", tmp_path / "best.npy", src_dir_fd=call())
+
     sampler = LineSampler(lambda: False)
-    kinds = [kind_of(sampler, function) for function in (save_checkpoint, dump, dump_as_python_does)]
-    assert kinds == ["checkpoint"] * 3
+    kinds = [kind_of(sampler, function) for function in (save_checkpoint, dump, dump_as_python_does, record_the_best)]
+    assert kinds == ["checkpoint"] * 4
 
 
 def test_the_main_thread_is_sampled_until_it_is_stopped():
@@ -200,6 +245,17 @@ def test_the_main_thread_is_sampled_until_it_is_stopped():
     assert all(thread.name != "brim-doctor" for thread in threading.enumerate())
     lines = sampler.seen()
     assert abs(sum(line.share for line in lines) - 1) < 1e-9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems wake threads on time")
+def test_the_thread_that_looks_is_woken_on_time():
+    slack = []
+    sampler = LineSampler(lambda: slack.append(ctypes.CDLL(None).prctl(30)) or False)  # PR_GET_TIMERSLACK
+    sampler.start()
+    while not slack:
+        time.sleep(0.001)
+    sampler.stop()
+    assert slack[0] == 1 < ctypes.CDLL(None).prctl(30)
 
 
 def test_a_thread_that_trains_is_sampled_wherever_the_main_one_waits():

@@ -23,7 +23,7 @@ from brim.doctor.watching.lines.source_lines import (
     stack,
     text_of,
 )
-from brim.doctor.watching.lines.thread_state import Spent, ThreadState, thread_state
+from brim.doctor.watching.lines.thread_state import Spent, ThreadState, thread_state, wake_on_time
 
 INTERVAL = 0.002
 # A thread that wants to run gets its turn after this long. Python's 5 ms would move samples from Python code to the
@@ -38,8 +38,12 @@ SHOWS = re.compile(
     r"|\b(logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
     r"|\b\w*[lL]ogger\.\w+\("
 )
-SAVES = re.compile(r"\b(np|numpy)\.save(z|z_compressed)?\(|\b(pickle|joblib|dill)\.dump\(|\bopen\([^)]*['\"][wax]\+?b")
-SAVE_FUNCTION = re.compile(r"_*(atomic_)?save(_|$)")  # anybody's: it may copy weights and open files before it saves
+SAVES = re.compile(
+    r"\b(np|numpy)\.save(z|z_compressed)?\(|\b(pickle|joblib|dill)\.dump\(|\bopen\([^)]*['\"][wax]\+?b"
+    r"|\bos\.(replace|rename|remove|unlink)\(|\bshutil\.(copy\w*|move)\("
+)
+# Anybody's: it may copy weights and open files before it saves. A module that lists its weights saves nothing.
+SAVE_FUNCTION = re.compile(r"_*(atomic_)?save(?!_to_state_dict)(_|$)")
 LOG_FUNCTION = re.compile(r"_?(log|report|print|record|track)(_|$)|.*_(log|logs)$")  # of the user's own
 HOOK = re.compile(r"on_[a-z]")  # of a callback or a module, as trainers call them
 MAKES_BATCHES = ("on_before_batch_transfer", "on_after_batch_transfer")  # those of them that do
@@ -50,6 +54,8 @@ BY_FILE = (
                  "/torchmetrics/", "/sklearn/metrics/", "/matplotlib/", "/trackio/")),
     ("checkpoint", ("/torch/serialization.py", "/safetensors/", "/distributed/checkpoint/")),
     ("optimizer", ("/torch/optim/",)),
+    # An optimizer's step and a loader's batch are names for a profiler, too: those are none of its work.
+    ("profiler", ("/torch/profiler/", "/torch/autograd/profiler")),
     ("backward", ("/torch/autograd/",)),
 )  # fmt: skip
 
@@ -136,6 +142,7 @@ class LineSampler:
                 places[found.f_code] = line_of(found)
 
     def _sample(self) -> None:
+        wake_on_time()
         state = self._state
         before, collected = time.perf_counter(), self._garbage()
         last: Sample = ("garbage", None, None)
@@ -222,18 +229,20 @@ class LineSampler:
 
     def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
         """By the statement that runs in the innermost function on the way to the step."""
-        if self._is_logging(frames):
-            return "logging"
         if SAVES.search(text_of(place)):
             return "checkpoint"
+        if self._is_logging(frames):
+            return "logging"
         if (hook := self._hook(frames)) is not None:
             return "data" if hook in MAKES_BATCHES else "python"
-        gives_batches = False
+        gives_batches, called = False, ""
         for found in frames:
             lines = self._loops.get(found.f_code)
             if lines is None:
                 gives_batches |= found.f_code not in self._forward_places and _is_own_generator(found.f_code)
+                called = found.f_code.co_name
                 continue
+            gives_batches |= any((code.co_name, called) in lines.givers for code in self._forward_places)
             if gives_batches or line_of(found) in lines.heads or line_of(found) in lines.data:
                 return "data"
             return "forward" if line_of(found) in lines.training or _in_torch(frames) else "python"

@@ -70,6 +70,8 @@ class LoopLines:
     heads: frozenset[int] = frozenset()  # of the loops around the step: running on one means asking for a batch
     data: frozenset[int] = frozenset()  # make what goes into the model
     training: frozenset[int] = frozenset()  # call the model, lead from there to the loss, or are the step itself
+    # In ``train_step(model, next_batch())``: train_step, with next_batch that gives what it takes.
+    givers: frozenset[tuple[str, str]] = frozenset()
 
 
 def loop_lines(
@@ -103,7 +105,17 @@ def loop_lines(
     kept += [node for node in beside if node not in before and _loads(node) & model]
     data = [node for node in [*before, *beside] if node not in [*forward, *after, *kept, *step]]
     training = [*forward, *kept, *step]
-    return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
+    givers = {pair for node in forward if _contains(node, step_line) for pair in _calls_for_arguments(node)}
+    training_lines = frozenset(_lines(*training)) - frozenset(heads)
+    return LoopLines(frozenset(heads), frozenset(_lines(*data)), training_lines, frozenset(givers))
+
+
+def _calls_for_arguments(node: ast.stmt) -> set[tuple[str, str]]:
+    """Functions, each with one that is called for its arguments."""
+    calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
+    given = [(call, value) for call in calls for value in (*call.args, *(keyword.value for keyword in call.keywords))]
+    inner = [(call, part) for call, value in given for part in ast.walk(value) if isinstance(part, ast.Call)]
+    return {(_called(call), _called(part)) for call, part in inner}
 
 
 def _asking(loop: ast.For | ast.While) -> list[ast.expr]:

@@ -1,5 +1,7 @@
 """Whether a thread runs or waits for something, as the kernel says, and how much of each it has done."""
 
+import contextlib
+import ctypes
 import os
 import threading
 import time
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 
 _open, _close = os.open, os.close  # Python's own: the script has others
 WAITING = (b"S", b"D")  # asleep: it neither has nor wants a core
+SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
 
 
 @dataclass(frozen=True)
@@ -64,3 +67,13 @@ def thread_state() -> ThreadState | None:
         return ThreadState()
     except (OSError, ValueError):
         return None
+
+
+def wake_on_time() -> None:
+    """Let the calling thread wait no longer than it asks for; Linux adds 50 us.
+
+    Meanwhile the thread that it looks at would come to its next operator, which gives the interpreter away, and be seen
+    there instead of in the Python code before it.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another system
+        ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1)
