@@ -76,6 +76,15 @@ def said(error: BaseException, most: int = 200) -> str:
     return f"{type(error).__name__}: {_line(error, most)}".removesuffix(": ")
 
 
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line: a sentence of brim's says it, and other errors need their class.
+
+    >>> reason(KeyError("users")), reason(ConfigError("lr=0 must be a number above 0"))
+    ("KeyError: 'users'", 'lr=0 must be a number above 0')
+    """
+    return str(error) if isinstance(error, BrimError) else said(error)
+
+
 def a_type(value: object) -> str:
     """What a value is, in a sentence.
 
