@@ -477,6 +477,13 @@ MISTAKES = [
     ("trainer(loss_fn=nn.TripletMarginLoss()).fit()", "TripletMarginLoss needs 'negative' as well, and a criterion"),
     ("trainer(clip_norm=0)", "or None for no clipping"),
     ("trainer(eval_data=(X, Y), monitor='zeal').fit()", "monitor='zeal' is none of loss"),
+    ("brim.cached([X], 'cache', abs)", "transform is a str and folder a builtin_function_or_method; the order is"),
+    ("brim.cached([X], abs, 3)", "folder an int; the order is"),
+    ("brim.cached([X], abs, 'cache', num_workers='auto')", "num_workers='auto' must be a whole number of at least 0"),
+    ("trainer().predict(X, Y)", "... names no part of an output"),
+    ("brim.Loader((X, Y), collate_fn=3)", "collate_fn=3 is no function"),
+    ("brim.Loader((X, Y)).dataset", "batches by len(loader)"),
+    ("trainer(run_dir='a').fit() and trainer(run_dir='a').fit()", "continue it with fit(resume='a')"),
     ("trainer(run_dir='x' * 300).fit()", "choose another place with run_dir="),
 ]  # fmt: skip
 

@@ -39,6 +39,8 @@ def recommend(
 
     if everybody != (out is not None) or (everybody and any(one is not None for one in (user, like, text, new_item))):
         raise ConfigError("every user is --all --out FILE.parquet, without --user, --like, --text or --new-item")
+    if out is not None and out.suffix != ".parquet":
+        raise ConfigError(f"--out={out} must end in .parquet")
     if user is not None and (like is not None or text is not None):
         raise ConfigError(
             "--user is somebody of the training data, --like and --text are somebody new: name one of them"
