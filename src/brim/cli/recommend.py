@@ -122,7 +122,7 @@ def _ranked(catalogue: "Catalogue", ranking: "Ranking") -> list[dict[str, Any]]:
 
 
 def _in_words(found: dict[str, Any]) -> str:
-    from brim.record.words import printable
+    from brim.errors import printable
 
     if "place" in found:
         lines = [f"For user {found['user']} it would be at place {found['place']:,} of {found['of']:,}."]
