@@ -103,6 +103,12 @@ class OwnLoss(Net):
         return self.forward(batch).mean()
 
 
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(4, 1)]
+
+
 class InPlace(Net):
     def forward(self, x):
         h = super().forward(x).sigmoid()
@@ -167,7 +173,7 @@ MISTAKES = [
     ("trainer(data=(X, Y > 0), loss_fn=nn.BCEWithLogitsLoss()).fit()", "hand over y.float()"),
     ("trainer(data=(X.to_sparse(), Y)).fit()", "hand over x.to_dense()"),
     ("trainer(data=TensorDataset(X.to_sparse_csr(), Y)).fit()", "hand over x.to_dense()"),
-    ("trainer(data=(X * float('nan'), Y)).fit()", "whose 0.0 holds NaN or infinity; clean the data"),
+    ("trainer(data=(X * float('nan'), Y)).fit()", "whose tensor 0.0 holds NaN or infinity; clean the data"),
     ("trainer(data=BOTH).fit()", "this one is a dict with x, y, labels"),
     ("trainer(data=FRAME).fit()", "this one is a tensor of shape (16, 4)"),
     ("trainer(data=(X, Y, LABELS)).fit()", "this one is a tuple of 3"),
@@ -466,6 +472,18 @@ MISTAKES = [
     ("trainer(deterministic='no')", "True or False"),
     ("trainer(run_dir='')", "names no folder"),
     ("trainer(run_dir=3)", "is no path"),
+    # layers that are not registered, losses of three tensors
+    ("trainer(Listed()).fit()", "in a list or dict are its own as nn.ModuleList"),
+    ("trainer(loss_fn=nn.TripletMarginLoss()).fit()", "TripletMarginLoss needs 'negative' as well, and a criterion"),
+    ("trainer(clip_norm=0)", "or None for no clipping"),
+    ("trainer(eval_data=(X, Y), monitor='zeal').fit()", "monitor='zeal' is none of loss"),
+    ("brim.cached([X], 'cache', abs)", "transform is a str and folder a builtin_function_or_method; the order is"),
+    ("brim.cached([X], abs, 3)", "folder an int; the order is"),
+    ("brim.cached([X], abs, 'cache', num_workers='auto')", "num_workers='auto' must be a whole number of at least 0"),
+    ("trainer().predict(X, Y)", "... names no part of an output"),
+    ("brim.Loader((X, Y), collate_fn=3)", "collate_fn=3 is no function"),
+    ("brim.Loader((X, Y)).dataset", "batches by len(loader)"),
+    ("trainer(run_dir='a').fit() and trainer(run_dir='a').fit()", "continue it with fit(resume='a')"),
     ("trainer(run_dir='x' * 300).fit()", "choose another place with run_dir="),
 ]  # fmt: skip
 

@@ -76,6 +76,29 @@ def said(error: BaseException, most: int = 200) -> str:
     return f"{type(error).__name__}: {_line(error, most)}".removesuffix(": ")
 
 
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line: a sentence of brim's says it, and other errors need their class.
+
+    >>> reason(KeyError("users")), reason(ConfigError("lr=0 must be a number above 0"))
+    ("KeyError: 'users'", 'lr=0 must be a number above 0')
+    """
+    return str(error) if isinstance(error, BrimError) else said(error)
+
+
+def printable(text: str) -> str:
+    """A text from anywhere as one line that only shows itself: what moves the cursor or sets colours is written out.
+
+    >>> printable("run\\x1b[2J\\n\\u202eabc"), printable("Läufe 1")
+    ('run\\\\x1b[2J\\\\n\\\\u202eabc', 'Läufe 1')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode()
+        for letter in text
+    )
+
+
 def a_type(value: object) -> str:
     """What a value is, in a sentence.
 

@@ -1,5 +1,7 @@
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from helpers.command import brim
@@ -64,11 +66,15 @@ def test_an_error_in_the_users_code_is_told_with_its_line(monkeypatch, capsys, t
 
 
 def test_ctrl_c_within_an_import_that_makes_another_error_of_it_is_told_as_such(monkeypatch, capsys):
-    wrapped = ModuleNotFoundError("Could not import module 'GPT2Model'")
-    wrapped.__cause__ = RuntimeError("Error calling __set_name__")
-    wrapped.__cause__.__cause__ = KeyboardInterrupt()
-    assert train_ending_with(wrapped, monkeypatch) == errors.INTERRUPTED
+    def training(*_):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ModuleNotFoundError("Could not import module 'GPT2Model'")
+
+    monkeypatch.setattr("brim.config.recommender_workload.RecommenderWorkload.run", training)
+    assert brim(["train", "workload=recommender"], monkeypatch) == errors.INTERRUPTED
     assert capsys.readouterr().err == "brim: stopped by Ctrl-C, without a checkpoint\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_bug_whose_report_cannot_be_written_shows_it_instead(monkeypatch, capsys, tmp_path):
@@ -119,6 +125,13 @@ def test_a_shell_can_complete_commands(shell, monkeypatch, capsys):
     monkeypatch.setenv("_BRIM_COMPLETE", f"complete_{shell}")
     brim([], monkeypatch)
     assert "plan" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_torch_is_imported_imports_it_no_second_time(tmp_path):
+    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt\n")  # half imported, torch raises anything, or crashes
+    program = "import sys; sys.argv = ['brim', 'plan']; from brim.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "brim: stopped by Ctrl-C, without a checkpoint\n")
 
 
 def test_ctrl_c_without_a_checkpoint_says_so(monkeypatch, capsys):

@@ -99,6 +99,7 @@ def test_everybody_goes_into_a_parquet_file(run, tmp_path):
         (["--user", "1", "--like", "2"], "name one"),
         ([], "say for whom"),
         (["--all"], "every user is --all --out FILE.parquet"),
+        (["--all", "--out", "a.csv"], "--out=a.csv must end in .parquet"),
         (["--all", "--out", "a.parquet", "--user", "1"], "every user is --all --out FILE.parquet"),
         (["--new-item", "x", "--like", "1"], "--new-item goes with --user, or alone"),
         (["--user", "1", "--k", "0"], "k=0 must be a whole number of at least 1"),

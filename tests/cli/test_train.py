@@ -217,6 +217,15 @@ def test_a_file_that_says_nothing_is_refused(tmp_path, brim, text, command):
     assert tree(tmp_path) == ["empty.yaml"]
 
 
+def test_the_run_of_a_script_is_not_resumed_as_a_recommender(tmp_path, brim):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    (tmp_path / "run" / "config.yaml").write_text("trainer: {epochs: 3}\n")  # as brim.Trainer leaves it
+    done = brim(tmp_path, "train", "--resume", "run")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no run of brim train: run its script again, with trainer.fit(resume='run')" in done.stderr
+
+
 def test_where_no_workload_is_named_it_is_said_which_is_trained(tmp_path, brim):
     (tmp_path / "some.yaml").write_text("model: {name: bpr}\n")
     done = brim(tmp_path, "train", "some.yaml", *SMALL)

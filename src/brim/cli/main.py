@@ -1,11 +1,13 @@
 """The command line: one small file per command, one place where errors become one sentence and an exit code."""
 
+import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, ParamSpec
 
 import typer
@@ -28,7 +30,7 @@ from brim.cli.recommend import recommend
 from brim.cli.train import train
 from brim.cli.trained.classify import classify
 from brim.cli.trained.forecast import forecast
-from brim.errors import INTERRUPTED, BrimError
+from brim.errors import INTERRUPTED, BrimError, printable
 
 Parameters = ParamSpec("Parameters")
 
@@ -60,13 +62,14 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
     @wraps(command)
     def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         try:
-            command(*arguments, **options)
+            with ctrl_c_noted() as presses:
+                command(*arguments, **options)
         except BrimError as error:
             _fail(str(error), error.exit_code)
         except KeyboardInterrupt as error:
             _fail(str(error) or "stopped by Ctrl-C, without a checkpoint", INTERRUPTED)
         except Exception as error:
-            if _was_interrupted(error):
+            if presses:
                 _fail("stopped by Ctrl-C, without a checkpoint", INTERRUPTED)
             details = traceback.format_exc()
             report = Path("brim-error.txt").absolute()
@@ -79,13 +82,25 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
     return guarded
 
 
-def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: Python makes a RuntimeError of it in the body of a class, and transformers a
-    ModuleNotFoundError in its imports.
+@contextmanager
+def ctrl_c_noted() -> Iterator[list[int]]:
+    """Presses of Ctrl-C, each of which is a KeyboardInterrupt as ever: where one falls into an import, torch, numpy and
+    transformers make any other error of it, whose causes do not tell.
     """
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+    presses: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        presses.append(number)
+        signal.default_int_handler(number, frame)
+
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not ignored
+    if is_ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield presses
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _users_line(error: Exception) -> str:
@@ -103,8 +118,6 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _fail(sentence: str, exit_code: int) -> NoReturn:
-    from brim.record.words import printable  # and what comes with it, which --help does not need
-
     shown = "\n".join(map(printable, sentence.split("\n")))  # names and texts in it may be from anywhere
     with suppress(OSError):  # stderr may be a file on a full disk: the exit code says it all the same
         Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", shown))

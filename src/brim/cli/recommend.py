@@ -39,6 +39,8 @@ def recommend(
 
     if everybody != (out is not None) or (everybody and any(one is not None for one in (user, like, text, new_item))):
         raise ConfigError("every user is --all --out FILE.parquet, without --user, --like, --text or --new-item")
+    if out is not None and out.suffix != ".parquet":
+        raise ConfigError(f"--out={out} must end in .parquet")
     if user is not None and (like is not None or text is not None):
         raise ConfigError(
             "--user is somebody of the training data, --like and --text are somebody new: name one of them"
@@ -120,7 +122,7 @@ def _ranked(catalogue: "Catalogue", ranking: "Ranking") -> list[dict[str, Any]]:
 
 
 def _in_words(found: dict[str, Any]) -> str:
-    from brim.record.words import printable
+    from brim.errors import printable
 
     if "place" in found:
         lines = [f"For user {found['user']} it would be at place {found['place']:,} of {found['of']:,}."]

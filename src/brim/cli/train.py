@@ -112,6 +112,11 @@ def _read_configuration(
     if resume is not None and path is None and str(resume) != "auto":
         path = RunFolder.open(resume).path / CONFIG
     config = load_config(path, overrides)
+    if resume is not None and path is not None and not is_named and "workload" not in config.model_fields_set:
+        raise ConfigError(
+            f"{path} names no workload, so this is no run of brim train: run its script again, with "
+            f"trainer.fit(resume={str(resume)!r})"
+        )
     if path is not None and refuses_code and not is_named:
         refuse_code(config, path)
     return config, path, overrides

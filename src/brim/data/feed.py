@@ -224,14 +224,17 @@ OWNERS = ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset")  #
 class ReadyBatches:
     """Somebody else's batches, read from the start of each epoch. A later position is reached by reading up to it."""
 
-    def __init__(self, source: Iterable[Batch]) -> None:
+    def __init__(self, source: Iterable[Batch], told: str = "") -> None:
         self.source = source
+        self._told = told
 
     def __len__(self) -> int:
         return len(self.source)  # type: ignore[arg-type]
 
     def sentence(self) -> str:
         """How the data is read."""
+        if self._told:
+            return self._told
         listed = type(self.source) in (list, tuple)
         return f"data: {describe(self.source) if listed else 'ready batches, as they come'}"  # type: ignore[arg-type]
 

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
+from brim.arguments.attributes import UnknownAttribute
+from brim.arguments.choices import shorten
 from brim.arguments.known import known_arguments
 from brim.data.batches.batch import Batch, as_device
 from brim.data.columns.column_source import ColumnSource
@@ -88,6 +90,7 @@ class Loader:
         multiprocessing_context: Any = None,
     ) -> None:
         _check(batch_size, feed, num_workers, prefetch_factor)
+        _check_functions(collate_fn=collate_fn, worker_init_fn=worker_init_fn)
         _check_data(data)
         _check_flags(shuffle=shuffle, drop_last=drop_last, pin_memory=pin_memory, persistent_workers=persistent_workers)
         data = plain_columns(data)
@@ -173,6 +176,15 @@ class Loader:
             return False
         source.place(device)
         return True
+
+    if not TYPE_CHECKING:  # a type checker knows by itself what there is not
+
+        def __getattr__(self, name):
+            if name != "dataset":
+                return object.__getattribute__(self, name)
+            raise UnknownAttribute(
+                "Loader has no attribute dataset: count the samples of what you handed over, and batches by len(loader)"
+            )
 
     def __len__(self) -> int:
         if self.samples is None:
@@ -261,6 +273,12 @@ def _check_flags(**flags: Any) -> None:
     for name, value in flags.items():
         if isinstance(value, str):  # "no" would be taken for True
             raise ConfigError(f"{name}={value!r} must be True or False")
+
+
+def _check_functions(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            raise ConfigError(f"{name}={shorten(value)} is no function; leave it out, or hand one over")
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:

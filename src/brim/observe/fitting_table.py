@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from brim.record.words import printable
+from brim.errors import printable
 
 GAP = 2
 

@@ -9,11 +9,12 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from brim.errors import printable
 from brim.observe.compared_words import show_number, show_ratio, show_setting
 from brim.observe.comparison import Comparison, Number
 from brim.observe.fitting_table import GAP, FittingColumn, fitting_table
 from brim.observe.run_summary import RunSummary
-from brim.record.words import printable, show_seconds
+from brim.record.words import show_seconds
 
 LEAST_NAME = 12
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from brim.errors import printable
 from brim.observe.fitting_table import FittingColumn, fitting_table
 from brim.observe.last_shares import show_shares
 from brim.observe.running_jobs import RunningJob
 from brim.observe.snapshot import Snapshot
-from brim.record.words import printable, show_seconds
+from brim.record.words import show_seconds
 from brim.sensors.gpu_reading import GpuReading
 from brim.sensors.host_reading import HostReading
 

@@ -52,8 +52,8 @@ class RunFolder:
             (folder / METRICS).touch(exist_ok=False)  # two that begin at once: one of them makes it
         except FileExistsError as error:
             raise RunFolderError(
-                f"{folder} already holds a run; continue it with resume (brim train --resume {folder}), or choose "
-                "another run_dir"
+                f"{folder} already holds a run; continue it with fit(resume={str(folder)!r}), or on the command line "
+                f"with brim train --resume {folder}, or choose another run_dir"
             ) from error
         except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
             raise RunFolderError(

@@ -41,17 +41,3 @@ def show_seconds(seconds: float) -> str:
         return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def printable(text: str) -> str:
-    """A text from anywhere as one line that only shows itself: what moves the cursor or sets colours is written out.
-
-    >>> printable("run\\x1b[2J\\n\\u202eabc"), printable("Läufe 1")
-    ('run\\\\x1b[2J\\\\n\\\\u202eabc', 'Läufe 1')
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode()
-        for letter in text
-    )

@@ -24,6 +24,15 @@ class HasModule(nn.Module):
         self.module = net(seed)
 
 
+def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
+    def full(value, path):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(RunFolderError, match=r"model.pth: the disk is full.*; free some space"):
+        save_weights(net(), tmp_path / "model.pth")
+
+
 def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 

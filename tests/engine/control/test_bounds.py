@@ -73,9 +73,10 @@ def test_max_steps_at_the_end_of_a_limited_epoch_ends_it():
     assert trainer(net(), limit_train_batches=2, max_steps=4).fit().epochs == 2
 
 
-def test_the_same_batches_in_every_epoch():
+def test_the_same_batches_in_every_epoch(capsys):
     model = net()
     trainer(model, overfit_batches=2).fit()
+    assert "data: the first 2 batches, the same ones in every epoch" in capsys.readouterr().err
     same = list(loader().batches(0, 0))[:2]
     assert torch.equal(weights(model), plain_loop(lambda epoch: same))
 

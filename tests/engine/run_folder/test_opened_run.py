@@ -6,7 +6,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.run_folder import run_files
 from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
-from brim.errors import RunFolderError
+from brim.errors import DataError, RunFolderError
 from brim.record import Journal
 
 
@@ -30,7 +30,18 @@ def test_a_failed_start_leaves_no_folder_and_a_begun_run_leaves_one(tmp_path):
     with pytest.raises(ValueError, match="late"), opened(tmp_path) as run:
         run.has_begun = True
         raise ValueError("late")
-    assert "ended with an error: late" in (tmp_path / "run" / "events.jsonl").read_text()
+    assert "ended with an error: ValueError: late" in (tmp_path / "run" / "events.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(KeyError("user"), "KeyError: 'user'"), (ValueError(), "ValueError"), (DataError("no data"), "no data")],
+)
+def test_an_error_is_told_with_its_class_unless_it_is_a_sentence(tmp_path, error, told):
+    with pytest.raises(type(error)), opened(tmp_path) as run:
+        run.has_begun = True
+        raise error
+    assert f'"line": "ended with an error: {told}"' in (tmp_path / "run" / "events.jsonl").read_text()
 
 
 def test_the_end_is_said_unless_it_was_a_dry_run(tmp_path, capsys):

@@ -33,10 +33,10 @@ def list_runs(
     """List runs: how each stands, what it trains, how far it came and its best evaluation."""
     from rich.console import Console
 
+    from brim.errors import printable
     from brim.observe.run_search import find_runs, open_folder
     from brim.observe.run_summary import summarize
     from brim.observe.runs_view import runs_table
-    from brim.record.words import printable
 
     within, blocked = open_folder(folder), list[Path]()
     found = [summarize(run) for run in told_if_long(list(find_runs(within, blocked.append)))]

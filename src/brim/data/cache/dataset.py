@@ -127,8 +127,13 @@ def cached(
     >>> squares[3], squares[[1, 2]]
     (tensor(9), tensor([1, 4]))
     """
-    if num_workers < 0:
-        raise ConfigError(f"num_workers={num_workers} must be at least 0")
+    if not callable(transform) or not isinstance(folder, str | Path):
+        raise ConfigError(
+            f"transform is {a_type(transform)} and folder {a_type(folder)}; the order is brim.cached(dataset, "
+            "transform, folder), with a function and the name of a folder"
+        )
+    if not isinstance(num_workers, int) or num_workers < 0:
+        raise ConfigError(f"num_workers={num_workers!r} must be a whole number of at least 0")
     samples = _Samples(dataset, transform)
     folder = Path(folder).absolute()
     shelf = CacheFolder(folder, parse_bytes(max_size, "max_size"))

@@ -21,7 +21,7 @@ from torch import nn
 
 from brim.engine.checkpoints.frozen_weights import FrozenWeights, PartedWeights
 from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
-from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
+from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights, unwritten
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
@@ -83,11 +83,8 @@ class Checkpoints:
                 self._write_weights(moment.weights, aside)
                 torch.save(moment.tensors, aside / TRAINING)
                 (aside / PROGRESS).write_text(json.dumps(moment.progress))
-        except OSError as error:
-            raise RunFolderError(f"cannot write the checkpoint {path}: {error}; free some space") from error
-        except RuntimeError as error:  # torch's writer on a full disk, of which it says nothing
-            said = f"the disk is full, by what torch says ({first_line(error)})"
-            raise RunFolderError(f"cannot write the checkpoint {path}: {said}; free some space") from error
+        except (OSError, RuntimeError) as error:
+            raise RunFolderError(f"cannot write the checkpoint {path}: {unwritten(error)}; free some space") from error
         # Newer ones are damaged, or the run would have gone on from them: they take nobody's place.
         for old in [other for other in self.all() if other.name <= path.name][: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)

@@ -47,7 +47,18 @@ def save_weights(
             else:
                 torch.save(_on_host(model.state_dict()), aside)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
+        why = unwritten(error)
+        raise RunFolderError(f"cannot write {path}: {why}; free some space or choose another place") from error
+
+
+def unwritten(error: Exception) -> str:
+    """Why a file could not be written. Of a full disk, torch's writer says only how far it came.
+
+    >>> unwritten(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"))
+    'the disk is full, by what torch says ([enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0)'
+    """
+    said = first_line(error)
+    return f"the disk is full, by what torch says ({said})" if "inline_container" in said else said
 
 
 def _on_host(state: dict[str, Any]) -> dict[str, Any]:

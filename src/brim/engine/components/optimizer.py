@@ -41,7 +41,12 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     sparse = any(getattr(module, "sparse", False) is True for module in model.modules())
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        raise ConfigError(f"{type(model).__name__} has no parameter with requires_grad, so there is nothing to train")
+        lists = (
+            "" if list(model.parameters()) else "; layers in a list or dict are its own as nn.ModuleList or ModuleDict"
+        )
+        raise ConfigError(
+            f"{type(model).__name__} has no parameter with requires_grad, so there is nothing to train{lists}"
+        )
     if wanted is None or isinstance(wanted, str):
         return _build("AdamW" if wanted is None else wanted, parameters, lr, {}, sparse)
     if isinstance(wanted, Mapping):

@@ -211,10 +211,12 @@ def check_positive(name: str, value: Any) -> None:
     """Refuse anything but a number above 0, with where a rate by group or by step is said."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"{name}={shorten(value)} must be a number above 0{_rate_elsewhere(name, value)}")
+        raise ConfigError(f"{name}={shorten(value)} must be a number above 0{_what_else(name, value)}")
 
 
-def _rate_elsewhere(name: str, value: Any) -> str:
+def _what_else(name: str, value: Any) -> str:
+    if name == "clip_norm":
+        return ", or None for no clipping"
     if name != "lr" or not (callable(value) or isinstance(value, Mapping | Sequence)) or isinstance(value, str):
         return ""
     return (

@@ -78,7 +78,7 @@ def training_feed(data: Any, settings: TrainerSettings) -> Feed:
     kept = list(islice(feed.batches(settings.seed, 0), settings.overfit_batches))
     if not kept:
         raise DataError("train_data gave no batch, so there is none for overfit_batches")
-    return ReadyBatches(kept)
+    return ReadyBatches(kept, f"data: the first {len(kept):,} batches, the same ones in every epoch")
 
 
 def dry_settings(settings: TrainerSettings) -> TrainerSettings:

@@ -47,7 +47,10 @@ def choose_monitor(
     higher = known.get(name)
     higher = is_higher_better(name) if higher is None else higher
     if higher is None:
-        raise ConfigError(f"whether {monitor!r} is better when it is higher is not known; add mode='max' or mode='min'")
+        odd = "" if name in known else f"monitor={monitor!r} is none of {', '.join(known)}; where the loss returns it, "
+        raise ConfigError(
+            f"{odd}whether {monitor!r} is better when it is higher is not known; add mode='max' or mode='min'"
+        )
     return Monitor(name, higher)
 
 

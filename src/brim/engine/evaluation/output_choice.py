@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from brim.arguments.choices import shorten
 from brim.data import Batch
 from brim.engine.mistakes.described import described
 from brim.errors import ConfigError
@@ -22,8 +23,8 @@ def check_output_choice(output: Any) -> None:
         return
     if not callable(output):
         raise ConfigError(
-            f"output={output!r} names no part of an output; use a key or attribute ('logits'), a number in a tuple, or "
-            "a function of (outputs, batch)"
+            f"output={shorten(output)} names no part of an output; use a key or attribute ('logits'), a number in a "
+            "tuple, or a function of (outputs, batch)"
         )
     try:
         inspect.signature(output).bind(None, None)

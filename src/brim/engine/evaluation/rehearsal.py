@@ -16,7 +16,7 @@ from brim.engine.evaluation.evaluation_sets import named_sets
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles, trial_call
-from brim.errors import BrimError, DataError, said
+from brim.errors import DataError, reason
 
 
 def refuse_unfit(name: str, data: Any, train_data: Any, evaluator: Evaluator | None, model: nn.Module) -> None:
@@ -59,7 +59,7 @@ def _why_not_evaluated(evaluator: MeanLoss, model: nn.Module, batch: Batch) -> s
     except Exception as error:
         if is_out_of_memory(error):  # an evaluation splits its batches
             return None
-        return str(error) if isinstance(error, BrimError) else said(error)
+        return reason(error)
     return None
 
 

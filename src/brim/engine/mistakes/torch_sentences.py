@@ -111,6 +111,9 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "and unpack what holds several in forward, or with loss_fn=lambda model, batch: ..."),
     (r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
      r"(?:torch\.)?(?:cuda\.)?(\w+?)Tensor", "an embedding gets {0} and takes whole numbers: hand over x.long()"),
+    (r"(\w*Loss)\.forward\(\) missing \d+ required positional arguments?: (.+)",
+     "{0} needs {1} as well, and a criterion gets an output and a target: call it yourself in loss_fn=lambda model, "
+     "batch: ..."),
     (r"(\w+)\.forward\(\) missing \d+ required positional arguments?: (.+)",
      "{0}.forward needs {1} as well: let batches be ((a, b), target), or pass loss_fn=lambda model, batch: ..."),
     (r"(\w+)\.forward\(\) takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given",

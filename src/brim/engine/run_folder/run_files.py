@@ -16,7 +16,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.result import Result
-from brim.errors import BrimError, ConfigError, Preempted, RunFolderError, said
+from brim.errors import ConfigError, Preempted, RunFolderError, reason
 from brim.hardware import inventory
 from brim.record import Journal, RunFolder, RunLock, RunPage, write_report
 from brim.record.run_config import run_config
@@ -157,7 +157,7 @@ def note_end(folder: RunFolder, journal: Journal, error: BaseException, by: str)
             goes_on = f"fit(resume={str(folder.path)!r}) goes on"
             journal.hint(f"{error}. The model has the weights of that step and can be used; {goes_on}")
     elif isinstance(error, Exception):
-        journal.note(f"ended with an error: {error}", "failed")
+        journal.note(f"ended with an error: {reason(error)}", "failed")
 
 
 def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) -> None:
@@ -171,8 +171,6 @@ def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) 
         where = f"report: {write_report(folder)}"
     except Exception as error:
         where = f"run folder: {folder.path}"
-        journal.warn(
-            f"the page of this run could not be written: {error if isinstance(error, BrimError) else said(error)}"
-        )
+        journal.warn(f"the page of this run could not be written: {reason(error)}")
     if result is not None:
         journal.say(where, "report")

@@ -123,7 +123,9 @@ class NonfinitePolicy:
         except Exception as error:  # whatever the user's data does when it is read again: the step matters more
             return f"; its batch could not be kept ({type(error).__name__}: {error})"
         self._kept += 1
-        return f"; its batch is in {FOLDER}/{path.name}" + (f", whose {some_of(odd, 3)} {HOLDS_BAD}" if odd else "")
+        return f"; its batch is in {FOLDER}/{path.name}" + (
+            f", whose tensor {some_of(odd, 3)} {HOLDS_BAD}" if odd else ""
+        )
 
 
 def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> dict[str, Tensor]:

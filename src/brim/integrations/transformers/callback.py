@@ -5,7 +5,7 @@ from typing import Any
 
 from brim.arguments.known import known_arguments
 from brim.engine.shares.host_shares import HostShares
-from brim.errors import BrimError, ConfigError, a_type, said
+from brim.errors import ConfigError, a_type, reason
 from brim.hardware import memory_in_use
 from brim.hardware.cards import find_card
 from brim.integrations.accelerate.inner_loader import InnerLoader, check_shard, is_prepared, prefetcher_for
@@ -95,8 +95,7 @@ class BrimCallback(TrainerCallback):
         try:
             self._found = forecast_steps(model, optimizer, batch, args, self._card)
         except Exception as error:  # operators nobody thought of, models that inspect their tensors
-            reason = str(error) if isinstance(error, BrimError) else said(error)
-            self._journal.warn(f"memory forecast failed: {reason}; continuing without it", "memory")
+            self._journal.warn(f"memory forecast failed: {reason(error)}; continuing without it", "memory")
         else:
             tell = self._journal.say if self._found.fits else self._journal.warn
             tell(self._found.sentence(args.gradient_accumulation_steps), "memory")

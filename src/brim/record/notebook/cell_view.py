@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from brim.record.words import printable
+from brim.errors import printable
 
 SHOWN_LINES = 15  # more would fill the cell: log.txt of the run folder has all of them
 DRAW_SECONDS = 0.25  # between lines while steps are made: an epoch may take a millisecond

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from brim.errors import printable
 from brim.record.curves.curve import Curve
 from brim.record.notebook.line_chart import BLUE, ORANGE, Drawn, line_chart
 from brim.record.run_folder import RunFolder
 from brim.record.run_record import RunRecord, read_run
-from brim.record.words import printable, show_seconds
+from brim.record.words import show_seconds
 
 STRETCHES = 120
 MOST_METRICS = 12

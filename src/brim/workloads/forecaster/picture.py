@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from brim.record.words import printable
+from brim.errors import printable
 from brim.workloads.forecaster.data.dates import shown_time
 from brim.workloads.forecaster.forecasts import SeriesForecast
 
