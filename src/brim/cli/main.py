@@ -21,6 +21,7 @@ from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.init import init
 from brim.cli.observe.doctor import doctor
+from brim.cli.observe.reader import until_the_reader_leaves
 from brim.cli.observe.report import report
 from brim.cli.observe.runs import LIST, RunsCommands, compare, list_runs
 from brim.cli.observe.watch import watch
@@ -62,7 +63,7 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
     @wraps(command)
     def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         try:
-            with ctrl_c_noted() as presses:
+            with ctrl_c_noted() as presses, until_the_reader_leaves():
                 command(*arguments, **options)
         except BrimError as error:
             _fail(str(error), error.exit_code)

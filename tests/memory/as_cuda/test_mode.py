@@ -48,6 +48,7 @@ def test_patches_are_undone() -> None:
             torch.utils.swap_tensors,
             torch._subclasses.FakeTensor,
             getattr(FakeTensorMode, "__deepcopy__", None),
+            torch.Tensor.__deepcopy__,
             logging.getLogger("torch._subclasses.fake_tensor").level,
         )
 
@@ -71,6 +72,18 @@ def test_copies_are_fake_too() -> None:
         assert isinstance(other.weight, FakeTensor)
         assert other.weight is not layer.weight
         assert other(layer(torch.zeros(3, 2))).shape == (3, 2)
+
+
+def test_copies_of_layers_that_count_and_of_the_users_own_are_made() -> None:
+    own = nn.BatchNorm1d(2)
+    own.num_batches_tracked += 3
+    with inside():
+        counting = copy.deepcopy(nn.BatchNorm1d(2))
+        assert isinstance(counting.num_batches_tracked, FakeTensor)
+        assert counting(torch.zeros(3, 2)).shape == (3, 2)
+        others = copy.deepcopy(own)
+    assert others.num_batches_tracked == 3
+    assert others.num_batches_tracked is not own.num_batches_tracked
 
 
 def test_modules_are_converted_in_place() -> None:

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brim.hardware.cards import H200
+from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.kernels.convolution import RULES, convolution, convolution_backward
 from brim.memory.kernels.convolution_rules import Problem, forward, input_gradient, weight_gradient
 from brim.memory.kernels.scope import Call, Scope
+from brim.memory.trace.trace import Recorder
 
 #: cuDNN adds some hundred bytes for alignment and counters, which the rule does not follow one by one.
 ROUNDING = 1024
@@ -312,4 +314,29 @@ def test_a_larger_card_splits_into_more_sums(problem: Problem) -> None:
 
 
 def test_both_directions_have_a_rule() -> None:
-    assert set(RULES) == {"aten.convolution.default", "aten.convolution_backward.default"}
+    assert {"aten.convolution.default", "aten.convolution_backward.default"} <= set(RULES)
+
+
+@pytest.mark.parametrize("fold", [nn.Unfold(3), nn.Unfold(2, stride=4), nn.Fold(6, 3)])
+def test_an_unfolded_image_and_its_gradient_lie_in_the_storages_that_torch_gives_them(fold: nn.Module) -> None:
+    def storages() -> list[int]:
+        given = torch.rand(2, 9, 16) if isinstance(fold, nn.Fold) else torch.rand(2, 3, 8, 8)
+        middle = given.requires_grad_(True) * 1
+        sizes = []
+        middle.register_hook(lambda grad: sizes.append(grad.untyped_storage().nbytes()))
+        made = fold(middle)
+        made.sum().backward()
+        return [made.untyped_storage().nbytes(), *sizes]
+
+    recorder = Recorder(H200, (2, 11))
+    recorder.watching = True
+    with as_cuda(H200, (2, 11), recorder), recorder:
+        forecast = storages()
+    assert forecast == storages()
+
+
+def test_what_unfolding_makes_larger_is_beside_a_tensor_like_the_input(ran: Callable[..., list[str]]) -> None:
+    small, large = image(2, 3, 8, 8), image(2, 27, 36)
+    assert ran("aten.im2col.default", small, outputs=(large,)) == [f"t{small.nbytes}", "o0", f"f{small.nbytes}"]
+    assert ran("aten.col2im.default", large, outputs=(small,)) == ["o0"]
+    assert small.untyped_storage().nbytes() == large.nbytes

@@ -45,6 +45,10 @@ def test_what_cannot_be_classified_is_said(model, tmp_path):
         list(classify(model, [tmp_path / "a.jpg"]))
     with pytest.raises(DataError, match="there is no file or folder"):
         list(classify(model, [tmp_path / "nothing.jpg"]))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.heic").write_bytes(b"a picture of another kind")
+    with pytest.raises(DataError, match=r"there is no picture \(jpg, .*\) in .*in$"):
+        list(classify(model, tmp_path / "in"))
     with pytest.raises(ConfigError, match="k=0 must be"):
         list(classify(model, tmp_path, k=0))
     sounds = ConvClassifier(["a", "b"], "sound", (800,), rate=8000, width=4, depth=1, bands=8)

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from brim.cli.observe.reader import until_the_reader_leaves
-
 LIST = "list"
 PATIENCE_SECONDS = 2.0  # before one is told that something is going on
 
@@ -24,7 +22,6 @@ class RunsCommands(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-@until_the_reader_leaves()
 def list_runs(
     folder: Annotated[Path | None, typer.Argument(help="Folder to look in; default: runs.", metavar="[FOLDER]")] = None,
     last: Annotated[int | None, typer.Option(help="Show only the last N runs.", min=1)] = None,
@@ -56,7 +53,6 @@ def list_runs(
         typer.echo(f"brim: {printable(str(path))}{more} may not be looked into", err=True)
 
 
-@until_the_reader_leaves()
 def compare(
     a: Annotated[Path, typer.Argument(help="A run folder, or the name of one in runs.", metavar="A")],
     b: Annotated[Path, typer.Argument(help="Another.", metavar="B")],

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brim.cli.observe.reader import until_the_reader_leaves
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -38,7 +36,6 @@ def watch(
 
     console = Console(highlight=False, markup=False, emoji=False)
     with (
-        until_the_reader_leaves(),
         closing(Watcher([open_folder(folder)])) as watcher,
         suppress(KeyboardInterrupt),
         ended_by_sigterm(),

@@ -8,13 +8,14 @@ those are overridden here, at the dispatcher, for as long as the context lasts.
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.library import Library
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from brim.hardware.cards import Card
 from brim.ignored_warnings import ignored_warnings
@@ -82,6 +83,7 @@ def as_cuda(card: Card, runtime: tuple[int, int], recorder: CallRecorder) -> Ite
         stack.enter_context(flex_attention_as_on_cuda(recorder))
         stack.enter_context(fake_tensors_give_arrays(recorder))
         stack.enter_context(_modules_convert_by_swapping())
+        stack.enter_context(_real_tensors_are_copied_for_real())
         stack.enter_context(lazy_parameters_become_fake())
         stack.enter_context(_libraries_take_them_for_real())
         stack.callback(torch.clear_autocast_cache)
@@ -123,6 +125,18 @@ def _modules_convert_by_swapping() -> AbstractContextManager[None]:
                 old.data = new.data
 
     return replaced((torch.utils, "swap_tensors", replace))
+
+
+def _real_tensors_are_copied_for_real() -> AbstractContextManager[None]:
+    """deepcopy gives a tensor a copied storage, which torch refuses where the tensor would be fake. Real ones are the
+    user's own, and what fake ones of a number keep: a teacher with BatchNorm copies such from its student."""
+    copy_deep = torch.Tensor.__deepcopy__
+
+    def copied(self: torch.Tensor, memo: dict[int, Any]) -> Any:
+        with nullcontext() if isinstance(self, FakeTensor) else _disable_current_modes():
+            return copy_deep(self, memo)
+
+    return replaced((torch.Tensor, "__deepcopy__", copied))
 
 
 def _libraries_take_them_for_real() -> AbstractContextManager[None]:

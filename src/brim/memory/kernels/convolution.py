@@ -53,9 +53,25 @@ def convolution_backward(call: Call, scope: Scope) -> None:
         _sum_for_bias(call, scope, grad)
 
 
+def unfold_or_fold(call: Call, scope: Scope) -> None:
+    """``im2col`` and ``col2im``: ATen makes a tensor like the input and calls ``resize_``, which gives nothing back."""
+    given, made = call.args[0], call.outputs[0]
+    if made is not None and made.nbytes <= given.nbytes:
+        made.untyped_storage().resize_(given.nbytes)
+        scope.output(0)
+        scope.copy(given)
+    else:
+        first = scope.allocate(given.nbytes)
+        input_copy = scope.copy(given)
+        scope.output(0)
+        scope.free(first, input_copy)
+
+
 RULES: dict[str, Rule] = {
     "aten.convolution.default": convolution,
     "aten.convolution_backward.default": convolution_backward,
+    "aten.im2col.default": unfold_or_fold,
+    "aten.col2im.default": unfold_or_fold,
 }
 
 

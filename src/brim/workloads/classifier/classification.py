@@ -85,9 +85,10 @@ def _of_shards(model: ConvClassifier, source: Any, input: str | None = None) -> 
 def _of_files(model: ConvClassifier, source: Any) -> Iterator[tuple[str, Tensor]]:
     parts = [source] if isinstance(source, str | Path) else source
     known, reader = EXTENSIONS[model.spec.kind], model.spec.reader()
-    for path in chain.from_iterable(map(_files, parts)):
-        if path.suffix.lower().removeprefix(".") not in known:
-            continue
+    files = [path for path in chain.from_iterable(map(_files, parts)) if path.suffix.lower()[1:] in known]
+    if not files:
+        raise DataError(f"there is no {model.spec.kind} ({', '.join(known)}) in {', '.join(map(str, parts[:3]))}")
+    for path in files:
         try:
             yield str(path), reader(memoryview(path.read_bytes()))
         except (DataError, DamagedSample):

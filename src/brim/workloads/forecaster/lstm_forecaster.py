@@ -238,10 +238,11 @@ class LSTMForecaster(nn.Module):
         return model.eval()
 
     def point(self, predicted: Tensor) -> Tensor:
-        """One value for each step: the median, or the quantile nearest to it."""
+        """One value for each step, as forecasts have it: the median once quantiles are in order, or the one nearest."""
         if not self.quantiles:
             return predicted
-        return predicted[..., min(range(len(self.quantiles)), key=lambda at: abs(self.quantiles[at] - 0.5))]
+        middle = min(range(len(self.quantiles)), key=lambda at: abs(self.quantiles[at] - 0.5))
+        return predicted.sort(-1).values[..., middle]
 
 
 def _check_sizes(lookback: int, horizon: int, channels: int, hidden: int, layers: int, segment: int | None) -> None:

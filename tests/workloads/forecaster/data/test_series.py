@@ -57,6 +57,8 @@ def test_series_below_each_other_are_told_apart_by_their_column():
 def test_numbers_name_series_as_well():
     frame = pd.concat([daily(5, id=[7] * 5, y=np.arange(5)), daily(8, id=[8] * 8, y=np.arange(8))])
     assert [one.name for one in read(frame, series="id").series] == ["7", "8"]
+    frame["id"] += 1_000_000
+    assert [one.name for one in read(frame, series="id").series] == ["1000007", "1000008"]
 
 
 def test_rows_after_the_last_value_are_the_known_future():
@@ -104,6 +106,7 @@ def test_steps_without_dates_are_counted():
         (daily(y=range(10), z=range(10)), {"target": ("y",), "static": ("z",)}, "'z' changes within the series"),
         (daily(when=TEN_DAYS, then=TEN_DAYS).drop(columns="date"), {}, "several columns of dates"),
         (daily(id=["a", None] * 5, y=range(10)), {"series": "id"}, "row 2 has no value in 'id'"),
+        (daily(id=[2**53 + row // 5 for row in range(10)], y=range(10)), {"series": "id"}, "a letter in front of them"),
         (pd.DataFrame({"when": ["soon"] * 3, "y": range(3)}), {"time": "when"}, "does not hold dates"),
         (pd.DataFrame({"t": [0.5, 1.5], "y": range(2)}), {"time": "t"}, "neither dates nor whole numbers"),
         (pd.DataFrame({"date": [pd.Timestamp("2024-01-01"), pd.NaT], "y": [1, 2]}), {}, "row 2 has no date"),

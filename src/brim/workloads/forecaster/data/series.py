@@ -12,6 +12,7 @@ from brim.workloads.forecaster.data.table import TIME_NAMES, Table
 from brim.workloads.forecaster.data.time_step import Times, TimeStep, find_step
 
 Array = np.ndarray[Any, Any]
+LARGEST_WHOLE = 2.0**53  # below which every whole number is one of float64
 ID_NAMES = ("unique_id", "series_id", "item_id", "id", "series")
 
 
@@ -217,7 +218,12 @@ def _members(table: Table, columns: Columns) -> tuple[list[str], list[Array]]:
     if columns.series is None:
         return [""], [np.arange(len(table))]
     labels = table.columns[columns.series]
-    texts = [f"{label:g}" if labels.dtype.kind == "f" else str(label) for label in labels]
+    if labels.dtype.kind == "f" and (np.abs(labels) >= LARGEST_WHOLE).any():
+        raise DataError(
+            f"{table.source}: numbers in {columns.series!r} have more digits than a number keeps, so series would be "
+            "taken for one another; write a letter in front of them"
+        )
+    texts = [_label(label) for label in labels]
     if any(text in ("", "nan") for text in texts):
         row = next(at for at, text in enumerate(texts) if text in ("", "nan"))
         raise DataError(f"{table.source}: row {row + 1} has no value in {columns.series!r}, so nobody knows its series")
@@ -226,6 +232,10 @@ def _members(table: Table, columns: Columns) -> tuple[list[str], list[Array]]:
     parts = np.split(by_series, np.cumsum(np.bincount(inverse))[:-1])
     order = np.argsort(first)
     return [str(unique[at]) for at in order], [parts[at] for at in order]
+
+
+def _label(label: Any) -> str:
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _refuse_twice(times: Times, name: str, table: Table, columns: Columns) -> None:
