@@ -159,7 +159,7 @@ def test_it_asks_for_what_was_named(printed):
 def test_a_run_that_is_named_is_the_one_that_goes_on(tmp_path, printed):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "metrics.jsonl").touch()
-    (tmp_path / "runs" / "mine" / "config.yaml").write_text("trainer: {device: cpu}\n")
+    (tmp_path / "runs" / "mine" / "config.yaml").write_text("workload: recommender\ntrainer: {device: cpu}\n")
     text = printed("--resume", "runs/mine")
     assert "\nrun=runs/mine\n" in text
     assert "train runs/mine/config.yaml 'trainer.run_dir=\"runs/mine\"' --resume auto &" in text
