@@ -102,10 +102,3 @@ def test_other_data_sets_and_collations_are_fetched_as_they_were():
     doubled = DataLoader(data, batch_size=2, collate_fn=lambda samples: [2 * default_collate(samples)[0]])
     assert [batch[0].tolist() for batch in doubled] == [[0, 2], [4, 6]]
     assert [batch.tolist() for batch in DataLoader([1, 2, 3], batch_size=2)] == [[1, 2], [3]]
-
-
-def test_anomaly_detection_stays_off_though_the_script_switches_it_on(monkeypatch):
-    monkeypatch.setattr(torch, "set_anomaly_enabled", torch.set_anomaly_enabled)
-    apply_cures(Cures(no_anomaly_detection=True))
-    torch.autograd.set_detect_anomaly(True)
-    assert not torch.is_anomaly_enabled()
