@@ -101,7 +101,7 @@ def test_a_word_that_is_nothing_is_answered_with_the_choices(requests, monkeypat
 
 def test_no_word_is_answered_with_the_choices(requests, monkeypatch, capsys):
     assert brim(["data"], monkeypatch) == 2
-    sentence = "brim: Name the data (ml-1m), or a command (pack SOURCE OUT). Try brim --help.\n"
+    sentence = "brim: Name the data (ml-1m), or a command (pack SOURCE OUT). Try brim data --help.\n"
     assert capsys.readouterr() == ("", sentence)
 
 

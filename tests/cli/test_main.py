@@ -158,6 +158,11 @@ def test_a_command_line_that_is_not_understood_is_one_sentence(arguments, monkey
     assert err.count("\n") == 1
 
 
+def test_the_help_that_is_named_is_that_of_the_command(monkeypatch, capsys):
+    brim(["train", "--ranks", "0"], monkeypatch)
+    assert capsys.readouterr().err.endswith("greater than or equal to 1. Try brim train --help.\n")
+
+
 def test_a_group_without_a_command_shows_its_help_and_nothing_else(monkeypatch, capsys):
     assert brim(["checkpoint"], monkeypatch) == 2
     shown = capsys.readouterr()

@@ -61,7 +61,7 @@ def test_shards_that_are_there_need_force(monkeypatch, capsys):
         (["in", "out", "--samples-per-shard", "0"], "samples_per_shard=0 must be a whole number of at least 1"),
         (["in", "out", "--shard-size", "x"], "shard_bytes='x' is not an amount of memory; write it as 8GiB or 500MB"),
         (["in", "out", "--labels", "rows"], "labels='rows' is not known; use 'folder'"),
-        (["in"], "Missing argument 'OUT'. Try brim --help."),
+        (["in"], "Missing argument 'OUT'. Try brim data pack --help."),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_and_leaves_nothing(arguments, sentence, monkeypatch, capsys, tmp_path):

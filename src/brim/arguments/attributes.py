@@ -173,7 +173,10 @@ def _advice(owner: Any, name: str) -> str:
         return f"it is {here}"
     if (here := name_here(name, told)) is not None:
         return f"it is settings.{here}, as it was handed over"
-    if (near := nearest(name, [*known, *METHODS], SIMILAR)) is not None:
-        return METHODS.get(near, f"did you mean {near}?")
+    words = METHODS if told else {}  # a Result is asked for them by the letter only
+    if (near := nearest(name, [*known, *words], SIMILAR)) is not None:
+        return words.get(near, f"did you mean {near}?")
+    if not told:
+        return f"it has {', '.join(sorted(known))}"
     methods = sorted(one for one in known if inspect.isfunction(inspect.getattr_static(type(owner), one, None)))
     return f"its methods are {', '.join(methods)}"

@@ -54,7 +54,9 @@ def main() -> None:
             sys.exit(2)
         is_option = "No such option: --" in said and "train" in sys.argv[1:2]
         settings = " (settings are written without dashes: trainer.epochs=3)" if is_option else ""
-        _fail(f"{said}{settings} Try brim --help.", 2)
+        told = f"{said}{settings}"
+        command = getattr(getattr(error, "ctx", None), "command_path", "brim")
+        _fail(f"{told}{'' if told[-1] in '.?' else '.'} Try {command} --help.", 2)
 
 
 def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
