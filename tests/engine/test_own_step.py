@@ -136,6 +136,29 @@ def test_an_optimizer_that_runs_out_is_not_tried_again():
         brim.Step(model, Greedy(model.parameters(), lr=0.1), nn.MSELoss())((X[:8], Y[:8]))
 
 
+def test_a_second_step_of_the_optimizer_is_warned_of_once():
+    said, model = [], net()
+    optimizer = adamw(model.parameters())
+    step = brim.Step(model, optimizer, nn.MSELoss(), tell=said.append)
+    for batch in batches():
+        step(batch)
+        optimizer.step()
+    assert len(said) == 1 and "optimizer.step() was called beside brim.Step" in said[0]
+
+
+def test_steps_that_take_turns_with_an_optimizer_and_a_state_that_is_loaded_are_not_warned_of():
+    said, model = [], net()
+    optimizer = adamw(model.parameters())
+    steps = [brim.Step(model, optimizer, loss, tell=said.append) for loss in (nn.MSELoss(), nn.L1Loss())]
+    for batch in batches():
+        for step in steps:
+            step(batch)
+        with torch.no_grad():
+            model[0].weight.clamp_(-0.1, 0.1)
+        optimizer.load_state_dict(optimizer.state_dict())
+    assert said == []
+
+
 def test_a_schedule_and_a_learning_rate_of_ones_own_are_heeded():
     model, other = net(), net()
     for each, rate in ((model, 0.0), (other, 0.1)):

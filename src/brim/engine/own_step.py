@@ -30,6 +30,36 @@ CALL = "loss = step(batch) clears the gradients, computes them, clips and steps;
 IN_THE_CALL = {"backward": CALL, "zero_grad": CALL, "step": CALL, "train": "modes are the model's: model.train()"}
 
 
+class StepsElsewhere:
+    """Whether an optimizer is stepped by others than brim.Step, told by the state that it keeps for a parameter: nobody
+    but its step writes to that. Optimizers without state tell nothing. One for all steps of an optimizer, kept with it.
+    """
+
+    KEY = "_stepped_by_brim"
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._state = optimizer.state
+        self._marks: list[tuple[Tensor, int]] | None = []  # None once it was seen
+
+    @classmethod
+    def of(cls, optimizer: Optimizer) -> "StepsElsewhere":
+        found: StepsElsewhere = vars(optimizer).setdefault(cls.KEY, cls(optimizer))
+        return found
+
+    def note(self) -> None:
+        """How far the state is now."""
+        if self._marks is not None:
+            state: dict[str, Any] = next(iter(self._state.values()), {})
+            self._marks = [(value, value._version) for value in state.values() if isinstance(value, Tensor)]
+
+    def seen_first(self) -> bool:
+        """Whether it has moved since, for the first time."""
+        if not self._marks or all(tensor._version == version for tensor, version in self._marks):
+            return False
+        self._marks = None
+        return True
+
+
 class Step:
     """One optimizer step that survives running out of memory, for a loop of your own.
 
@@ -100,6 +130,7 @@ class Step:
                 f"warning: optimizer holds none of the parameters of {type(model).__name__}, so steps leave the model "
                 "as it is; make it of model.parameters()"
             )
+        self._say, self._stepped = say, StepsElsewhere.of(optimizer)
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
         self._captured = self._capture(capture, eager, model, loss_fn, say)
 
@@ -109,9 +140,16 @@ class Step:
             raise DataError("a step needs a batch")
         if len(batches) > 1 and self._compares and all(isinstance(batch, Tensor) for batch in batches):
             raise DataError("inputs and target are one batch: step((inputs, target)); step(a, b) accumulates batches")
+        if self._stepped.seen_first():
+            self._say(
+                "warning: optimizer.step() was called beside brim.Step, which steps the optimizer itself: leave it out, "
+                "unless weights are meant to move twice for a batch"
+            )
         window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
         with self.precision.products():
-            return (self.guard if self._captured is None else self._captured)(window).loss
+            loss = (self.guard if self._captured is None else self._captured)(window).loss
+        self._stepped.note()
+        return loss
 
     def _capture(
         self, capture: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]
