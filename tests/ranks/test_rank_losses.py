@@ -18,7 +18,7 @@ STEPS, BATCH, LENGTH, VOCABULARY = 20, 8, 8, 40
 GRADIENT, WEIGHTS, EXACT = 1e-5, 1e-3, 1e-5
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
-PAIRS = [(x, x[:, :4] + 0.1) for x in X.split(16)]
+PAIRS = [(x, x[:, :4] + 0.1) for x in X.split(16)] * 2
 
 
 def gpt2():
@@ -121,6 +121,23 @@ def mse(model, batch):
     return F.mse_loss(model(batch[0]), batch[1])
 
 
+class Counted(Net):
+    """Counts its steps, which a loss may change by."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x):
+        self.steps += self.training
+        return super().forward(x)
+
+
+def later_contrastive(model, batch):
+    loss = mse(model, batch)
+    return loss if model.steps < 3 else contrastive(model, batch)
+
+
 def plain():
     return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
 
@@ -137,6 +154,7 @@ OTHERS = {
     "moving mean": (MovingMean, mse),
     "warm-up": (Warming, mse),
     "mean in Python": (Scaled, mse),
+    "contrastive later": (Counted, later_contrastive),
     "hook": (Hooked, mse),
     "constraint": (Constrained, mse),
 }
@@ -249,6 +267,7 @@ def test_language_models_train_over_shards_as_on_one(language_in_shards, name):
     ("name", "said"),
     [
         ("contrastive", "looks across the batch"),
+        ("contrastive later", "looks across the batch"),
         ("moving mean", "centre moves with the data"),
         ("mean in Python", "keeps in Python moves with the data"),
         ("hook", "the gradient hook of a.weight sees"),

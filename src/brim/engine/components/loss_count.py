@@ -114,7 +114,7 @@ def possible_rules(batch: Batch, ignored_values: Sequence[int] = ()) -> list[Cou
             rules.append(CountRule(path, sums=True))
         for value in _ignored_in(tensor, ignored_values):
             rules.append(CountRule(path, value))
-            if tensor.dim() > 1:
+            if tensor.dim() > 1 and tensor.shape[1] > 1:
                 rules.append(CountRule(path, value, shift=1))
     return rules[:MOST_RULES]
 

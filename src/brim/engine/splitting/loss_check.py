@@ -70,7 +70,7 @@ def _judged_by_some(
         except _Inconclusive as few:
             tries += 1
             if tries == MOST_TRIES or tries * samples >= batch_length(batch):
-                return few.verdict
+                return replace(few.verdict, is_conclusive=False)
             continue
         except WritesFiles:
             return LossVerdict(UNKNOWN, reason="the loss writes files, so it is not called on trial")

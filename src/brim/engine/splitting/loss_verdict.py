@@ -33,6 +33,7 @@ class LossVerdict:
     rule: CountRule = SAMPLES
     reason: str = ""
     residual: float = field(default=float("inf"), compare=False)  # of the gradient, by the count that comes nearest
+    is_conclusive: bool = field(default=True, compare=False)  # False: of samples that can tell little
     moving: tuple[MovingState, ...] = ()
     rewrites: tuple[str, ...] = ()  # trained weights that the forward pass itself writes to, as max_norm does
     lacks_memory: bool = False  # it could be told with more of it

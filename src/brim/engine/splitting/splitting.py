@@ -55,9 +55,9 @@ class Splitting:
     ) -> LossVerdict:
         """What the loss counts: found out at the first call for batches of a kind.
 
-        Where there are several ``ranks``, all of them ask first at the same step, and agree. A kind that comes later
-        may come to one of them alone, so that one judges it by itself. ``again``: later batches may show what the first
-        did not.
+        Where there are several ``ranks``, all of them ask first, and again, at the same step, and agree. A kind that
+        comes later may come to one of them alone, so that one judges it by itself. ``again``: later batches may show
+        what the first did not.
         """
         kinds: list[Kind | None] = [*dict.fromkeys(map(kind_of, batches))] or [None]
 
@@ -69,11 +69,17 @@ class Splitting:
             for kind, found in agreed_by_kind(ranks.all_gather_object({kind: own(kind) for kind in kinds})).items():
                 self.settle(found, kind)
         else:
-            for kind in kinds:
+            if ranks is not None and again:  # another part may show another count, but trouble is everybody's
+                found_now = {kind: own(kind) for kind in kinds}
+                troubles = {kind: one for kind, one in found_now.items() if one.kind == ACROSS and one.is_conclusive}
+                told = ranks.all_gather_object(troubles)
+                for kind, found in agreed_by_kind(told).items() if any(told) else ():
+                    self.settle(found, kind)
+            for kind in kinds if batches or not self._verdicts else ():
                 known = self._verdicts.get(kind)
-                if known is None or again or (known.lacks_memory and ranks is None):
+                if known is None or (ranks is None and (again or known.lacks_memory)):
                     found = own(kind) if ranks is None else replace(own(kind), gathers=False)  # nobody else would
-                    if known is None or found.kind != UNKNOWN:
+                    if known is None or (found.kind != UNKNOWN and found.is_conclusive):
                         self.settle(found, kind)
         assert self.verdict is not None
         return self.verdict

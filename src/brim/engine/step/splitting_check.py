@@ -79,14 +79,14 @@ class SplittingCheck:
     def ask(self, window: Sequence[Batch], steps_made: int) -> None:
         """Before the first step in parts: what its loss counts, and a warning where parts do not add up.
 
-        Ranks, which always have a part each, ask first at the same step, and their answers are compared. A kind of
+        Ranks, which always have a part each, ask at the same steps, and their answers are compared. A kind of
         batches that comes later is judged, and told of, by the ranks that it comes to.
         """
         if not self._splits(window) or (self.is_asked and self._judge_first is not None):
             return
         batches = [batch for batch in window if batch_length(batch)]
         known = self.splitting.verdict
-        is_due = steps_made in ASKED_AGAIN and self.ranks is None  # ranks would have to exchange their answers anew
+        is_due = steps_made in ASKED_AGAIN
         is_new = not self.is_asked or known is None or not self.splitting.knows(batches)
         if self.is_asked and self._frozen_norms.were_thawed():
             self._tell_of_thawed_norms()
@@ -100,7 +100,7 @@ class SplittingCheck:
         if not is_new and known is not None and (found.kind, found.moving) == (known.kind, known.moving):
             return  # nothing that was not said
         told = self._warnings(batches, len(window))
-        for sentence in told if self.ranks is None or self.ranks.is_first or known is not None else ():
+        for sentence in told if self.ranks is None or self.ranks.is_first or (is_new and known is not None) else ():
             if sentence is not None and sentence not in self._told:
                 self._told.add(sentence)
                 self.tell(sentence)
