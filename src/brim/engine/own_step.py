@@ -142,8 +142,8 @@ class Step:
             raise DataError("inputs and target are one batch: step((inputs, target)); step(a, b) accumulates batches")
         if self._stepped.seen_first():
             self._say(
-                "warning: optimizer.step() was called beside brim.Step, which steps the optimizer itself: leave it out, "
-                "unless weights are meant to move twice for a batch"
+                "warning: optimizer.step() was called beside brim.Step, which steps the optimizer itself: leave it "
+                "out, unless weights are meant to move twice for a batch"
             )
         window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
         with self.precision.products():

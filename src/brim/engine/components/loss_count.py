@@ -141,7 +141,7 @@ def is_named_label(path: tuple[Any, ...]) -> bool:
 
 def _may_count(tensor: Tensor) -> bool:
     """Whole numbers, or a mask kept as real numbers."""
-    return not tensor.is_complex() and (not tensor.is_floating_point() or _is_mask(tensor))
+    return not tensor.is_complex() and (not tensor.is_floating_point() or is_mask(tensor))
 
 
 def _is_column(tensor: Tensor) -> bool:
@@ -150,7 +150,8 @@ def _is_column(tensor: Tensor) -> bool:
     return is_number and tensor.numel() == len(tensor) and bool((tensor >= 0).all())
 
 
-def _is_mask(tensor: Tensor) -> bool:
+def is_mask(tensor: Tensor) -> bool:
+    """Whether it holds zeros and ones alone."""
     return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
 
 
@@ -159,7 +160,7 @@ def _ignored_in(tensor: Tensor, known: Sequence[int]) -> Iterator[float]:
     values: dict[float, None] = {}
     if not tensor.is_floating_point() and tensor.dtype != torch.bool:
         values.update(dict.fromkeys([IGNORED, *known, -1]))
-    if _is_mask(tensor) or tensor.is_floating_point():
+    if is_mask(tensor) or tensor.is_floating_point():
         values[0] = None
         if tensor.is_floating_point():
             values[math.nan] = None

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length
 from brim.data.batches.batch import select_rows, tensor_at
 from brim.engine.components.loss import CountedLoss, Loss
-from brim.engine.components.loss_count import IGNORED, SAMPLES, CountRule, is_named_label, label_tensors, possible_rules
+from brim.engine.components.loss_count import (
+    IGNORED,
+    SAMPLES,
+    CountRule,
+    is_mask,
+    is_named_label,
+    label_tensors,
+    possible_rules,
+)
 from brim.engine.components.precision import Precision
 from brim.engine.numbers.gather_scope import Alone
 from brim.engine.numbers.summed_loss import counted
@@ -302,13 +310,14 @@ class _LossTest:
 
     def _may_hold(self, path: tuple[Any, ...], tensor: Tensor, value: float) -> bool:
         """Whether this value is no danger there: an index that is out of bounds ends a GPU's process, or any."""
-        if self._as_they_are is not None and path in self._as_they_are.unchecked:
+        known = self._as_they_are
+        if known is not None and path in known.unchecked:
             return bool((tensor == value).any())
         if tensor.device.type == "cpu" or tensor.is_floating_point() or bool((tensor == value).any()):
             return True
-        if value == 0 and _takes_zero(tensor):
-            return True
-        is_index = self._as_they_are is None or path in self._as_they_are.indices
+        if value == 0 and (is_mask(tensor) or (known is not None and path in known.never_negative)):
+            return True  # elsewhere 0 may be one too low: the loss may take 1 from classes that are counted from 1 on
+        is_index = known is None or path in known.indices
         is_label = _is_transformers(self.trial.model) and path[-1:] == ("labels",)
         return is_label or (value in self.ignored and not is_index)
 
@@ -387,11 +396,6 @@ def _takes(tensor: Tensor, value: float) -> bool:
     if tensor.dtype == torch.bool:
         return value in (0, 1)
     return value >= torch.iinfo(tensor.dtype).min
-
-
-def _takes_zero(tensor: Tensor) -> bool:
-    """Whether zero is a value like those that are there: a class, a token, a mask."""
-    return tensor.dtype == torch.bool or tensor.is_floating_point() or int(tensor.min()) >= 0
 
 
 def _is_transformers(model: nn.Module | None) -> bool:
