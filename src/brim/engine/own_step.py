@@ -1,5 +1,6 @@
 """The guarded step inside a user's own loop."""
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,27 +38,24 @@ class StepsElsewhere:
 
     KEY = "_stepped_by_brim"
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._state = optimizer.state
-        self._marks: list[tuple[Tensor, int]] | None = []  # None once it was seen
+    def __init__(self) -> None:
+        self._marks: list[tuple[weakref.ref[Tensor], int]] = []
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> "StepsElsewhere":
-        found: StepsElsewhere = vars(optimizer).setdefault(cls.KEY, cls(optimizer))
+        found: StepsElsewhere = vars(optimizer).setdefault(cls.KEY, cls())
         return found
 
-    def note(self) -> None:
+    def note(self, optimizer: Optimizer) -> None:
         """How far the state is now."""
-        if self._marks is not None:
-            state: dict[str, Any] = next(iter(self._state.values()), {})
-            self._marks = [(value, value._version) for value in state.values() if isinstance(value, Tensor)]
+        state: dict[str, Any] = next(iter(optimizer.state.values()), {})
+        tensors = [value for value in state.values() if isinstance(value, Tensor)]
+        self._marks = [(weakref.ref(tensor), tensor._version) for tensor in tensors]
 
-    def seen_first(self) -> bool:
-        """Whether it has moved since, for the first time."""
-        if not self._marks or all(tensor._version == version for tensor, version in self._marks):
-            return False
-        self._marks = None
-        return True
+    @property
+    def has_moved(self) -> bool:
+        """Whether it has moved since; one that was loaded meanwhile is another."""
+        return any((tensor := mark()) is not None and tensor._version != version for mark, version in self._marks)
 
 
 class Step:
@@ -130,7 +128,8 @@ class Step:
                 f"warning: optimizer holds none of the parameters of {type(model).__name__}, so steps leave the model "
                 "as it is; make it of model.parameters()"
             )
-        self._say, self._stepped = say, StepsElsewhere.of(optimizer)
+        self._say, self._optimizer = say, optimizer
+        self._stepped, self._has_told = StepsElsewhere.of(optimizer), False
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
         self._captured = self._capture(capture, eager, model, loss_fn, say)
 
@@ -140,7 +139,8 @@ class Step:
             raise DataError("a step needs a batch")
         if len(batches) > 1 and self._compares and all(isinstance(batch, Tensor) for batch in batches):
             raise DataError("inputs and target are one batch: step((inputs, target)); step(a, b) accumulates batches")
-        if self._stepped.seen_first():
+        if not self._has_told and self._stepped.has_moved:
+            self._has_told = True
             self._say(
                 "warning: optimizer.step() was called beside brim.Step, which steps the optimizer itself: leave it "
                 "out, unless weights are meant to move twice for a batch"
@@ -148,7 +148,7 @@ class Step:
         window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
         with self.precision.products():
             loss = (self.guard if self._captured is None else self._captured)(window).loss
-        self._stepped.note()
+        self._stepped.note(self._optimizer)
         return loss
 
     def _capture(
