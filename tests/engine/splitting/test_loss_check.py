@@ -445,6 +445,12 @@ def where_labelled(model, batch):
     return F.cross_entropy(model(batch[0])[labelled], batch[1][labelled])
 
 
+def of_tags(model, batch):
+    """Tags from 1 on, padded with 0."""
+    tagged = batch["labels"] > 0
+    return F.cross_entropy(model(batch["ids"])[tagged], batch["labels"][tagged] - 1)
+
+
 def over_real_tokens(model, batch):
     each = F.cross_entropy(model(batch["ids"]).mT, batch["ids"], reduction="none")
     return each[batch["ids"] != 0].mean()
@@ -465,6 +471,7 @@ def with_missing(targets):
     [
         (where_labelled, pairs(), (pairs()[0], pairs()[1] - torch.arange(8).eq(1).long() * 9)),
         (over_real_tokens, {"ids": texts(full=True)["ids"]}, {"ids": texts(padding=0)["labels"]}),
+        (of_tags, texts(full=True) | {"labels": texts(full=True)["ids"].clamp(min=1)}, texts(padding=0)),
         (by_target, (pairs()[0], torch.randn(8, 3)), (pairs()[0], with_missing(torch.randn(8, 3)))),
     ],
 )

@@ -6,6 +6,7 @@ of ones and zeros, each perhaps without the first position, which a causal model
 """
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,9 @@ from brim.data import Batch, batch_length
 from brim.data.batches.batch import named_tensors, tensor_at
 
 IGNORED = -100
-NEGATIVE = -math.inf  # in a rule: whatever is below zero is ignored, as by ``labels >= 0``
+# In a rule, in the place of a value: whatever is below zero is ignored, as by ``labels >= 0``; or zero too (``> 0``).
+NEGATIVE, NOT_POSITIVE = -math.inf, -sys.float_info.max
+NAMES = {NEGATIVE: "negative", NOT_POSITIVE: "zero or negative"}
 LABEL_WORDS = ("label", "target", "tgt", "answer")
 MOST_RULES = 60
 
@@ -69,14 +72,16 @@ class CountRule:
         if self.sums:
             return tensor
         shifted = tensor[:, self.shift :] if self.shift and tensor.dim() > 1 else tensor
-        if self.ignored == NEGATIVE:
-            return shifted >= 0
+        if self.ignored in NAMES:
+            return shifted >= 0 if self.ignored == NEGATIVE else shifted > 0
         return ~shifted.isnan() if math.isnan(self.ignored) else shifted != self.ignored
 
     @property
     def uncounted(self) -> float:
         """A value that does not count."""
-        return 0 if self.sums else IGNORED if self.ignored == NEGATIVE else self.ignored
+        if self.sums or self.ignored == NOT_POSITIVE:
+            return 0
+        return IGNORED if self.ignored == NEGATIVE else self.ignored
 
     @property
     def place(self) -> str:
@@ -89,8 +94,7 @@ class CountRule:
         if self.sums:
             return f"the sum of {self.place}"
         late = ", the first position left out" if self.shift else ""
-        what = "negative" if self.ignored == NEGATIVE else f"{self.ignored:g}"
-        return f"entries of {self.place} that are not {what}{late}"
+        return f"entries of {self.place} that are not {NAMES.get(self.ignored, f'{self.ignored:g}')}{late}"
 
 
 SAMPLES = CountRule()
@@ -167,5 +171,5 @@ def _ignored_in(tensor: Tensor, known: Sequence[int]) -> Iterator[float]:
     elif tensor.dim() > 1:
         values.update(dict.fromkeys([0, *(int(value) for value in tensor.reshape(len(tensor), -1)[:3, -1])]))
     if IGNORED in values:  # after those that are one value: where these are alike, the likelier
-        values[NEGATIVE] = None
+        values.update(dict.fromkeys(NAMES if 0 in values and not is_mask(tensor) else [NEGATIVE]))
     yield from values
