@@ -21,7 +21,7 @@ from brim.errors import ConfigError
 
 FINDINGS = SimpleNamespace(
     progress=None, shortage=None, planned=None, threads=None, place=SimpleNamespace(feed=None),
-    notes=SimpleNamespace(capture=None, loss_verdict=None),
+    notes=SimpleNamespace(capture=None, loss_verdict=None, search=None),
 )  # fmt: skip
 
 
